@@ -80,7 +80,7 @@ pub mod driver;
 #[cfg(feature = "cm")]
 pub use urxe_cm::{cm, cma};
 pub use urxe_device::{cq, device, path, qp, srq};
-pub use urxe_io::{files, link, rendezvous, sys};
+pub use urxe_io::{files, link, rendezvous, ring, sys};
 pub use urxe_memory as memory;
 pub use urxe_types::{allocate, errno, errors, escape, listing, names, rng, sync, time};
 

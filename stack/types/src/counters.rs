@@ -163,6 +163,8 @@ crate::named_enum! {
         Forwarded => "forwarded",
         /// Packets received from another process that forwarded them.
         RcvdForwarded => "rcvd_forwarded",
+        /// Packets received from another process through memory that both share.
+        RcvdInMemory => "rcvd_in_memory",
 
         /// Packets received whose ICRC is correct for the expected identification, which follows
         /// from the index in a run.

@@ -84,7 +84,8 @@ fn content(name: u64, round: u64) -> Vec<u8> {
 
 impl Member {
     fn open(address: &str) -> Result<Self> {
-        let device = Device::open_address(address.parse::<std::net::IpAddr>()?)?;
+        let builder = Device::builder().shared_memory(std::env::var("URXE_SHM").is_ok());
+        let device = builder.open_address(address.parse::<std::net::IpAddr>()?)?;
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(4096)?;
         let (domain, targets, last_message, gaps) = (None, Vec::new(), Instant::now(), Vec::new());

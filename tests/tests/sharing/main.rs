@@ -9,6 +9,7 @@
 //! namespace`, in a network namespace.
 
 mod member;
+mod memory;
 mod users;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use self::users::own_namespace;
 /// All members and the pairs between them.
 struct Processes {
     address: IpAddr,
+    start: fn(IpAddr) -> Member,
     members: Vec<Option<Member>>,
     /// The name of the pair of two members, of which the lower index is first.
     pairs: BTreeMap<(usize, usize), u64>,
@@ -32,18 +34,17 @@ struct Processes {
 
 impl Processes {
     /// Starts members, and pairs each with each.
-    fn new(address: IpAddr, members: usize) -> Self {
-        let mut processes = Self::without_pairs(address, members);
+    fn new(address: IpAddr, members: usize, start: fn(IpAddr) -> Member) -> Self {
+        let mut processes = Self::without_pairs(address, members, start);
         let pairs: Vec<_> = (0..members).flat_map(|b| (0..b).map(move |a| (a, b))).collect();
         processes.pair(&pairs);
         processes
     }
 
     /// Starts members without pairs.
-    fn without_pairs(address: IpAddr, members: usize) -> Self {
-        let start = |_| Some(Member::start(address));
-        let members = (0..members).map(start).collect();
-        Self { address, members, pairs: BTreeMap::new(), names: 1 }
+    fn without_pairs(address: IpAddr, members: usize, start: fn(IpAddr) -> Member) -> Self {
+        let members = (0..members).map(|_| Some(start(address))).collect();
+        Self { address, start, members, pairs: BTreeMap::new(), names: 1 }
     }
 
     fn member(&mut self, index: usize) -> &mut Member {
@@ -56,7 +57,7 @@ impl Processes {
 
     /// Starts a member and pairs it with all running ones.
     fn start_again(&mut self, index: usize) {
-        self.members[index] = Some(Member::start(self.address));
+        self.members[index] = Some((self.start)(self.address));
         let others = self.running().into_iter().filter(|&other| other != index);
         self.pair(&others.map(|other| (other, index)).collect::<Vec<_>>());
     }
@@ -159,23 +160,28 @@ fn address(of_test: u8) -> IpAddr {
 
 #[test]
 fn members_that_are_killed_and_come_back_cost_the_others_nothing() {
-    kill_and_restart(address(0), 6);
+    kill_and_restart(address(0), 6, 16, Member::start);
 }
 
 #[test]
 #[ignore = "needs ::1 for itself: cargo xtask namespace"]
 fn members_that_are_killed_and_come_back_cost_the_others_nothing_over_ipv6() {
     own_namespace();
-    kill_and_restart(Ipv6Addr::LOCALHOST.into(), 3);
+    kill_and_restart(Ipv6Addr::LOCALHOST.into(), 3, 16, Member::start);
 }
 
-fn kill_and_restart(address: IpAddr, usual_kills: u64) {
+fn kill_and_restart(
+    address: IpAddr,
+    usual_kills: u64,
+    members: usize,
+    start: fn(IpAddr) -> Member,
+) {
     let seed = number("URXE_SHARING_SEED", u64::from(std::process::id()));
     let kills = number("URXE_SHARING_KILLS", usual_kills);
     println!("URXE_SHARING_SEED={seed} URXE_SHARING_KILLS={kills}");
     let mut rng = Rng::stream(seed, 0);
-    let mut processes = Processes::new(address, 16);
-    assert_eq!(processes.slots(), (0..16).collect::<Vec<u8>>());
+    let mut processes = Processes::new(address, members, start);
+    assert_eq!(processes.slots(), (0..members as u8).collect::<Vec<u8>>());
     processes.wait_for_progress("at first");
     let mut left = kills;
     while left > 0 {
@@ -226,7 +232,7 @@ fn both_orders_of_two_deaths_leave_the_others_their_slots_over_ipv6() {
 }
 
 fn two_deaths(address: IpAddr, order: [usize; 2]) {
-    let mut processes = Processes::new(address, 4);
+    let mut processes = Processes::new(address, 4, Member::start);
     for deaths in 1..=2 {
         processes.kill(order[deaths - 1]);
         processes.wait_for_progress_except(&order[..deaths], "since others died");
@@ -299,7 +305,7 @@ fn an_xrc_domain_of_a_file_belongs_to_one_process_on_each_device() {
 /// Eight pairs, each with four connections, while no process starts or ends.
 #[test]
 fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
-    let mut processes = Processes::without_pairs(address(6), 16);
+    let mut processes = Processes::without_pairs(address(6), 16, Member::start);
     for pair in 0..8 {
         for _ in 0..4 {
             processes.pair(&[(2 * pair, 2 * pair + 1)]);
@@ -324,7 +330,7 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
 fn cost_of_joining_and_leaving_for_other_processes() {
     const ROUNDS: usize = 5;
     const OTHERS: usize = 40;
-    let mut processes = Processes::new(address(7), 2);
+    let mut processes = Processes::new(address(7), 2, Member::start);
     let here = processes.address;
     let plans = [
         ("no process joins", None),

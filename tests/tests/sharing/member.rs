@@ -23,6 +23,13 @@ impl Member {
         Self::opened(Command::new(env!("CARGO_BIN_EXE_urxe-member")), address)
     }
 
+    /// As [`start`](Self::start), with rings to other members that have them.
+    pub fn start_in_memory(address: IpAddr) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_urxe-member"));
+        command.env("URXE_SHM", "on");
+        Self::opened(command, address)
+    }
+
     /// Runs a command that ends with the program, and waits until it has the address.
     pub fn opened(command: Command, address: IpAddr) -> Self {
         let mut member = Self::run(command, address);

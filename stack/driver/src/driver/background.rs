@@ -12,6 +12,7 @@
 //! | readable sockets | [`decision`] | a series of reads, and the packets sent in reply |
 //! | changed interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
 //! | joining processes, forwarded packets | `Ports::serve_others` | replies, received packets |
+//! | wanted offers, connections of rings | `Rings::serve` | rings, or sockets in their place |
 //! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
 //! | sockets of ended processes | `Ports::clean_up_orphans`, once a second | MADs, drops |
 //! | MADs in the inbox | `Shared::serve_management` | MADs to the connection manager |
@@ -173,7 +174,15 @@ impl BackgroundThread<'_> {
                 shared.transmit(now);
                 timeout_ns(now)
             };
-            shared.waker.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
+            // Only an idle thread sleeps on the sockets, and on the rings.
+            let rings = shared.ports.rings.as_ref().filter(|_| wait == Wait::Idle);
+            let has_records = rings.is_some_and(|rings| rings.incoming.fall_asleep());
+            shared.waker.sleep(last_look, |timeout_ns| {
+                poll_set.sleep(wait.entries(), if has_records { Some(0) } else { timeout_ns });
+            });
+            if let Some(rings) = rings {
+                rings.incoming.wake_up(poll_set.is_ready(Entry::Socket));
+            }
         }
         // A queued error makes a socket readable without a packet. If this thread did not take the
         // error, every later sleep would end at once. `Ports::drain_errors` takes errors only after
@@ -245,6 +254,11 @@ impl BackgroundThread<'_> {
         let Self { shared, poll_set, common_receiver: receiver, .. } = self;
         let ports = &shared.ports;
         let is_over = ports.common_backoff().is_some_and(|until| clock::now() >= until);
+        if let Some(rings) = &ports.rings
+            && (rings.is_offer_wanted() || poll_set.is_ready(Entry::Shared))
+        {
+            rings.serve();
+        }
         if is_over || poll_set.is_ready(Entry::Shared) {
             ports.serve_others(receiver, &shared.device, || shared.listing().to_cbor());
             ports.receive_common(receiver, &shared.device);

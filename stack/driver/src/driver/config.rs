@@ -49,6 +49,10 @@ pub struct EngineConfig {
     /// the interface (tcpdump, netem) do not see such packets; captures and counters of the devices
     /// do.
     pub direct: bool,
+    /// Whether packets to other processes of this user on this host go through memory that both
+    /// processes share. Both must set this flag. Tools on the interface do not see such packets.
+    /// A device with [`faults`](Self::faults) uses sockets.
+    pub shared_memory: bool,
     /// Whether packets of reliable connections are marked ECN-capable (ECT(0)), because the sender
     /// reduces its rate on congestion notifications.
     pub ecn: bool,
@@ -95,6 +99,7 @@ impl Default for EngineConfig {
             faults: FaultSpec::default(),
             early_timeout_min: EARLY_TIMEOUT_MIN,
             direct: true,
+            shared_memory: false,
             ecn: true,
             port_check: true,
             strict_queues: false,

@@ -19,12 +19,14 @@ use super::leader::LeaderElection;
 use super::loopback::{self, Namespace};
 use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
+use super::rings::Rings;
 use super::shared::{AfterPoll, Shared};
 use super::thread_waker::ThreadWaker;
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
 use crate::errno::OsError;
+use crate::link::interface::interfaces;
 use crate::link::{
     Changes, GidEntry, LinkSpec, OperState, PortState, ResolvedLink, default_address,
 };
@@ -93,12 +95,11 @@ impl Engine {
         let random = || sys::random_seed().map_err(random_error);
         let mut claims = Rng::stream(random()?, 0x636c_6169_6d73);
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
-        let groups = GroupPorts::new(&configs).map_err(event_fd_error)?;
         let seed = config.seed.map_or_else(random, Ok)?;
-        let impairment = |slot| impairment::of(&config, seed, &link, slot);
-        let ports = Arc::new(Ports::open(&configs, groups, impairment, || claims.next_u64())?);
-        let events = Arc::new(EventDescriptor::new().map_err(event_fd_error)?);
         let waker = Arc::new(ThreadWaker::new(EventFd::new().map_err(event_fd_error)?));
+        let claim = || claims.next_u64();
+        let ports = Arc::new(open_ports(&configs, &link, &config, seed, &waker, claim)?);
+        let events = Arc::new(EventDescriptor::new().map_err(event_fd_error)?);
         let leader = LeaderElection::new(EventFd::new().map_err(event_fd_error)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
@@ -467,6 +468,27 @@ fn random_error(errno: Errno) -> OpenEngineError {
 
 fn event_fd_error(errno: Errno) -> OpenEngineError {
     OpenEngineError::EventFd(OsError::of(errno))
+}
+
+/// Opens the ports of a device, with its rings. `waker` wakes its background thread.
+fn open_ports(
+    configs: &[UdpConfig],
+    link: &ResolvedLink,
+    config: &EngineConfig,
+    seed: u64,
+    waker: &Arc<ThreadWaker<EventFd>>,
+    random: impl FnMut() -> u64,
+) -> Result<Ports, OpenEngineError> {
+    let groups = GroupPorts::new(configs).map_err(event_fd_error)?;
+    let impairment = |slot| impairment::of(config, seed, link, slot);
+    let mut ports = Ports::open(configs, groups, impairment, random)?;
+    // Faults are those of a network, and apply to packets of sockets.
+    if config.shared_memory && !ports.is_impaired() {
+        let found = interfaces().unwrap_or_default();
+        let rings = Rings::new(ports.slot(), found, Arc::clone(waker)).map_err(event_fd_error)?;
+        ports.rings = Some(Box::new(rings));
+    }
+    Ok(ports)
 }
 
 #[cfg(all(test, feature = "cm", feature = "sim"))]

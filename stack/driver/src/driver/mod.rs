@@ -44,6 +44,7 @@
 //! | `deferred_mads` | MADs that wait for a listener, or for room in another process |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | all sockets of a device |
+//! | `rings` | runs to and from other processes through shared memory |
 //! | `added_ports` | the sockets of addresses that were added while the device was open |
 //! | [`xrcd_lock`] | the process that has the XRC domain of a file |
 //! | [`eventfd`], [`event_descriptor`] | descriptors that count events |
@@ -79,6 +80,7 @@ mod outgoing_mads;
 mod path_errors;
 mod poll_watchdog;
 mod ports;
+mod rings;
 mod shared;
 #[cfg(all(feature = "cm", feature = "sim"))]
 pub mod simulated;

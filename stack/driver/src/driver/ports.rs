@@ -34,11 +34,13 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `memory` | runs through memory that other processes share, and their order |
 //! | `receive` | which socket is read next, and how its packets reach the device |
 //! | `route` | decides where a packet goes that no queue pair matches |
 //! | `unmatched` | carries that decision out, also for packets of ended processes |
 //! | `services` | the services that the device listens on |
 
+mod memory;
 mod receive;
 mod route;
 mod services;
@@ -60,6 +62,7 @@ use super::groups::GroupPorts;
 use super::impairment::Impairment;
 use super::management::Inbox;
 use super::path_errors::PathErrors;
+use super::rings::Rings;
 use crate::device::SourcePorts;
 use crate::port::sharing::{self, Member, PortSet};
 use crate::port::udp::{OpenPortError, PathError, UdpConfig, UdpPort};
@@ -91,6 +94,8 @@ pub(super) struct Ports {
     pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: Arc<GroupPorts>,
+    /// The rings to and from other processes, if the device takes part in them.
+    pub rings: Option<Box<Rings>>,
     path_errors: PathErrors,
     /// The number of the address or group socket that is read first, because it had packets when
     /// the one before was empty; see [`Ports::first_group`].
@@ -132,6 +137,7 @@ impl Ports {
             deferred: DeferredMads::default(),
             inbox: Inbox::default(),
             groups: Arc::new(groups),
+            rings: None,
             path_errors: PathErrors::default(),
             active: AtomicUsize::new(0),
             common_backoff_ns: AtomicU64::new(0),
@@ -218,6 +224,10 @@ impl Transmit for Ports {
     }
 
     fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
+        let in_memory = self.rings.as_ref().and_then(|r| r.is_receiver_congested(to, peer_slot));
+        if let Some(is_congested) = in_memory {
+            return is_congested;
+        }
         let member = self.members().find(|member| member.address() == to);
         member.is_some_and(|member| member.is_receiver_congested(peer_slot))
     }

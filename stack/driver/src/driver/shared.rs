@@ -149,6 +149,9 @@ impl Shared {
         };
         let mut port = lock(&self.port);
         let changed = port.refresh(&interfaces, |address| self.add_port(address));
+        if let Some(rings) = &self.ports.rings {
+            rings.set_interfaces(interfaces);
+        }
         let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
         drop(port);
         if changed.active {
@@ -282,16 +285,17 @@ impl Shared {
         // Sends the acknowledgements that the last round kept back for a reply.
         self.transmit(now);
         let looked = try_lock(&self.receiver).map(|mut receiver| {
-            self.ports.receive(&mut receiver, &self.device, ReceiveScope::Recent)
+            let received = self.ports.receive(&mut receiver, &self.device, ReceiveScope::Recent);
+            (received, receiver.has_read_sockets())
         });
-        if looked.is_none_or(|received| received == 0) {
+        if looked.is_none_or(|(received, _)| received == 0) {
             let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
             if empty >= POLLS_BEFORE_YIELD {
                 self.empty_polls.store(0, Ordering::Relaxed);
                 yield_now();
             }
-            // No socket has a missing packet now.
-            if looked.is_some() {
+            // Neither a ring nor a socket has a missing packet now.
+            if looked.is_some_and(|(_, has_read_sockets)| has_read_sockets) {
                 self.handle_due_timeouts(now);
             }
             return;

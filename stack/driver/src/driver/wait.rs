@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::eventfd::EventFd;
 use super::ports::ReceiveScope;
+use super::rings::Incoming;
 use super::shared::Shared;
 use crate::cq::Wake;
 use crate::sync::atomic::Ordering;
@@ -96,7 +97,9 @@ impl Shared {
         deadline: Time,
         is_done: &mut dyn FnMut() -> bool,
     ) -> Result<WaitOutcome, Errno> {
+        let rings = self.ports.rings.as_ref().map(|rings| &rings.incoming);
         let ports = self.ports.iter().map(AsFd::as_fd).chain([self.ports.groups.descriptor()]);
+        let ports = ports.chain(rings.map(Incoming::wakes));
         let mut waits: Vec<PollFd<'_>> = [descriptor].into_iter().chain(ports).map(on).collect();
         loop {
             if is_done() {
@@ -106,8 +109,14 @@ impl Shared {
             self.transmit(clock::now());
             // Packets that a simulated impairment delays become due without an event on a socket.
             let held = self.ports.next_due().unwrap_or(Time::NEVER);
-            match sleep(&mut waits, deadline.min(held))? {
-                WaitOutcome::TooLate if held < deadline => {}
+            let has_records = rings.is_some_and(Incoming::fall_asleep);
+            let until = if has_records { Time::ZERO } else { deadline.min(held) };
+            let woken = sleep(&mut waits, until);
+            if let Some(rings) = rings {
+                rings.wake_up(waits[1..].iter().any(|wait| !wait.revents().is_empty()));
+            }
+            match woken? {
+                WaitOutcome::TooLate if has_records || held < deadline => {}
                 WaitOutcome::Again => {}
                 woken => return Ok(woken),
             }

@@ -1,5 +1,5 @@
-//! The environment variables of captures, faults and ICMP errors. A command without packets refuses
-//! captures and faults.
+//! The environment variables of captures, faults, ICMP errors and shared memory. A command without
+//! packets refuses captures and faults.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -13,6 +13,9 @@ const CAPTURE: &str = "URXE_CAPTURE";
 const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
 /// Faults of received packets.
 const FAULTS: &str = "URXE_FAULTS";
+
+/// `on`: packets to other processes of this user on this host go through shared memory.
+const SHARED_MEMORY: &str = "URXE_SHM";
 
 /// `off`: sockets take no ICMP errors of sent packets.
 const ICMP_ERRORS: &str = "URXE_ICMP_ERRORS";
@@ -84,7 +87,9 @@ fn switch(variable: &'static str, usual: bool) -> Result<bool, VariableError> {
 }
 
 fn without_capture() -> Result<DeviceBuilder, VariableError> {
-    let builder = Device::builder().icmp_errors(switch(ICMP_ERRORS, true)?);
+    let builder = Device::builder()
+        .icmp_errors(switch(ICMP_ERRORS, true)?)
+        .shared_memory(switch(SHARED_MEMORY, false)?);
     let Some(given) = value(FAULTS) else { return Ok(builder) };
     let faults: Result<FaultSpec, _> = given.to_string_lossy().parse();
     let wrong =

@@ -257,6 +257,16 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets whether packets to other processes of this user on this host go through memory that
+    /// both processes share, instead of sockets. Both devices must have this option. The default is
+    /// `false`. Captures and counters are the same. Tools such as tcpdump, netem and firewalls see
+    /// these packets only if the option is off.
+    #[must_use]
+    pub fn shared_memory(mut self, on: bool) -> Self {
+        self.config.shared_memory = on;
+        self
+    }
+
     /// Sets whether the device copies registered memory by system calls, which takes about 1.4 µs
     /// more for each copy.
     ///

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::driver::rings::Rings;
 use crate::driver::shared::Shared;
 use crate::sys::clock;
 
@@ -17,9 +18,10 @@ pub(super) enum Entry {
     Waker,
     /// The netlink socket, readable when interfaces or addresses change.
     Changes,
-    /// The rendezvous socket of this process, and the common socket of all processes of an address.
+    /// The rendezvous socket of this process, the common socket of all processes of an address, and
+    /// the connections of rings.
     Shared,
-    /// A socket of this engine alone.
+    /// A socket of this engine alone, and the messages of processes that write a ring.
     Socket,
 }
 
@@ -42,6 +44,9 @@ impl<'a> PollSet<'a> {
             set.push(Entry::Shared, member.rendezvous());
             set.push(Entry::Shared, member.common().filter(|_| has_common).map(AsFd::as_fd));
         }
+        let rings = shared.ports.rings.as_deref();
+        set.push(Entry::Shared, rings.into_iter().flat_map(Rings::control));
+        set.push(Entry::Socket, rings.map(|rings| rings.incoming.wakes()));
         set.push(Entry::Socket, shared.ports.iter().map(AsFd::as_fd));
         set.push(Entry::Socket, [shared.ports.groups.descriptor()]);
         debug_assert!(set.entries.is_sorted());

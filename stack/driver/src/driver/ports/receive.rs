@@ -3,6 +3,7 @@
 //! | in | decided by | out |
 //! |---|---|---|
 //! | [`ReceiveScope`], the active socket | [`Ports::receive`] | a batch of one or each socket |
+//! | records in the rings of other processes | `memory` | a batch of rings |
 //! | the sizes of a batch | [`Receiver::detect_stream`] | whether another batch follows closely |
 //! | a simulated impairment | `Impairment` | packets now, or at [`Ports::next_due`] |
 //! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
@@ -22,6 +23,7 @@ use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Bth, Deth};
 
 use super::Ports;
+use super::memory::Readers;
 use crate::allocate::OutOfMemory;
 use crate::device::{Device, ReceiveScratch};
 use crate::driver::added_ports::MAX_ADDED;
@@ -82,6 +84,11 @@ pub(in crate::driver) struct Receiver {
     is_streaming: bool,
     /// The buffer for packets that other processes forward.
     pub(super) message: Vec<u8>,
+    /// The rings that other processes write.
+    pub(super) readers: Readers,
+    /// Batches of rings in a row.
+    ring_batches: u32,
+    has_read_sockets: bool,
 }
 
 impl Receiver {
@@ -98,12 +105,21 @@ impl Receiver {
             stream_until: Time::ZERO,
             is_streaming: false,
             message: Vec::new(),
+            readers: Readers::default(),
+            ring_batches: 0,
+            has_read_sockets: false,
         })
     }
 
     /// Returns whether the last batch was part of a stream of data.
     pub fn is_streaming(&self) -> bool {
         self.is_streaming
+    }
+
+    /// Returns whether the last call of [`Ports::receive`] read a socket. Otherwise it looked only
+    /// at rings.
+    pub fn has_read_sockets(&self) -> bool {
+        self.has_read_sockets
     }
 
     /// Records whether the batch received at `now` is part of a stream of data.
@@ -115,6 +131,11 @@ impl Receiver {
             bytes += datagrams.bytes.len();
             packets += datagrams.segments().len();
         }
+        self.detect_stream_of(now, bytes, packets);
+    }
+
+    /// Records whether a batch of `bytes` and `packets` is part of a stream of data.
+    pub(super) fn detect_stream_of(&mut self, now: Time, bytes: usize, packets: usize) {
         if bytes > STREAM_BYTES || packets >= STREAM_PACKETS {
             self.stream_until = now.plus_ns(STREAM_NS);
         }
@@ -153,13 +174,38 @@ impl CommonRead {
 }
 
 impl Ports {
-    /// Receives for `device`: one batch of one socket, or every [`ALL_READ_INTERVAL`]th call one
-    /// batch of each. Returns the number of datagrams, or of delayed packets.
+    /// Receives for `device`: a batch of the rings, or else one batch of one socket, or every
+    /// [`ALL_READ_INTERVAL`]th call one batch of each. Returns the number of datagrams, or of
+    /// delayed packets.
+    ///
+    /// Rings that always have runs delay the sockets by at most [`ALL_READ_INTERVAL`] batches. In
+    /// the scope [`Recent`](ReceiveScope::Recent), most calls that find no run leave the sockets
+    /// alone if there are rings ([`Receiver::has_read_sockets`]).
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, scope: ReceiveScope) -> usize {
         let delivered = self.deliver_delayed(receiver, device);
         if delivered > 0 {
             return delivered;
         }
+        let runs = self.receive_in_memory(receiver, device).runs;
+        receiver.has_read_sockets = if runs > 0 {
+            receiver.ring_batches = receiver.ring_batches.wrapping_add(1);
+            receiver.ring_batches.is_multiple_of(ALL_READ_INTERVAL)
+        } else {
+            scope == ReceiveScope::All || !receiver.readers.leaves_sockets()
+        };
+        if !receiver.has_read_sockets {
+            return runs;
+        }
+        runs + self.receive_from_sockets(receiver, device, scope)
+    }
+
+    /// Receives one batch of one socket, or every [`ALL_READ_INTERVAL`]th call one batch of each.
+    pub(super) fn receive_from_sockets(
+        &self,
+        receiver: &mut Receiver,
+        device: &Device,
+        scope: ReceiveScope,
+    ) -> usize {
         let active = self.active.load(Ordering::Relaxed);
         let received = self.receive_from(active, receiver, device);
         let has_more = !self.added.is_empty() || !self.groups.is_empty();
@@ -230,7 +276,8 @@ impl Ports {
             Ok(count) => {
                 let now = clock::now();
                 receiver.detect_stream(now);
-                let Receiver { buffers, scratch, .. } = receiver;
+                let Receiver { buffers, scratch, readers, .. } = receiver;
+                self.receive_before_datagrams(readers, device, scratch);
                 for datagrams in buffers.iter() {
                     let Some(impairment) = &self.impairment else {
                         self.dispatch(now, port.address(), &datagrams, device, scratch);

@@ -28,6 +28,7 @@ use crate::driver::deferred_mads::DeferredMad;
 use crate::driver::management;
 use crate::port::sharing::Member;
 use crate::port::{Datagrams, StoredPacket};
+use crate::ring::RingOffer;
 use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 use crate::time::Time;
@@ -193,7 +194,7 @@ impl Ports {
         }
     }
 
-    /// Serves joining processes, takes packets that other processes forward, and sends the result
+    /// Serves joining processes, takes packets and rings of other processes, and sends the result
     /// of `listing` to tools that ask for the connections.
     pub fn serve_others(
         &self,
@@ -220,7 +221,14 @@ impl Ports {
                     }
                 }
             };
-            member.serve(message, receive_forwarded, |_| (), &listing);
+            let accept = |offer: RingOffer| {
+                let Some(rings) = &self.rings else { return };
+                let from = offer.from();
+                if let Err(errno) = rings.incoming.accept(offer, member.address()) {
+                    tracing::debug!(%errno, ?from, "refused a ring");
+                }
+            };
+            member.serve(message, receive_forwarded, accept, &listing);
         }
     }
 

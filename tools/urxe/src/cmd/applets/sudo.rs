@@ -57,13 +57,14 @@ const LONG_SPECIAL: [&str; 9] = [
 const SYSTEM: [&str; 6] =
     ["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 /// The variables of urxe that go to the program. `urxe run` sets the others.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 14] = [
     "URXE_DEVICES",
     "URXE_LOG",
     "URXE_CAPTURE",
     "URXE_CAPTURE_HEADERS",
     "URXE_FAULTS",
     "URXE_DIRECT",
+    "URXE_SHM",
     "URXE_ECN",
     "URXE_PORT_CHECK",
     "URXE_STRICT",

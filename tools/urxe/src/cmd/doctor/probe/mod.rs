@@ -117,6 +117,7 @@ pub fn run() -> Vec<Probe> {
             transport::ipv6(),
             sharing::built_in(),
             sharing::steering(),
+            sharing::memory(),
             sharing::multicast(),
             transport::interface_changes(),
             transport::background_threads(),

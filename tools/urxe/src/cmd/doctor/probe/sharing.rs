@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use urxe_stack::link::default_address;
+use urxe_stack::sys::shared_memory::SharedMemory;
 use urxe_stack::sys::steering;
 use urxe_wire::ROCE_PORT;
 
@@ -34,6 +35,27 @@ pub(super) fn built_in() -> Probe {
     let owner = owner.unwrap_or_else(|| "another user".to_owned());
     let detail = format!("{address}, because {owner} has 127.0.0.1");
     NAME.works(detail, "this user's programs reach it as 127.0.0.1, too")
+}
+
+/// Returns whether two mappings of a ring show the same bytes.
+pub(super) fn memory() -> Probe {
+    const NAME: Name = Name("shared memory between processes (memfd)");
+    const CAPACITY: usize = 1 << 16;
+    let exchanged = SharedMemory::create(CAPACITY, 1).and_then(|(ring, file)| {
+        let other = SharedMemory::open(&file, CAPACITY, 1)?;
+        ring.write(0, b"packet");
+        let mut read = [0; 6];
+        other.read(0, &mut read);
+        Ok(&read == b"packet")
+    });
+    match exchanged {
+        Ok(true) => NAME.works(
+            "two mappings show the same bytes",
+            "URXE_SHM=on: no sockets between processes; tcpdump does not see their packets",
+        ),
+        Ok(false) => NAME.limited("two mappings show other bytes", "packets use sockets"),
+        Err(errno) => NAME.limited(errno.to_string(), "packets use sockets"),
+    }
 }
 
 /// Returns whether a packet reaches the socket that its destination QPN names.

@@ -1,0 +1,197 @@
+//! Runs through memory that another process of this user shares (`driver/rings`).
+//!
+//! The order of a path is that of its ring. Two rules keep the order between a ring and the
+//! sockets:
+//!
+//! - The packets that a peer sent over its socket, before its ring was open, are older than all
+//!   records. So the sockets are read until they are empty before the first record of a ring.
+//! - A datagram may be newer than records, such as a disconnect request behind the last data. So
+//!   the records that are there after a socket was read go to the device before what was read.
+
+use super::Ports;
+use super::receive::{ReceiveScope, Receiver};
+use crate::allocate;
+use crate::device::counters::Counter;
+use crate::device::{Device, ReceiveScratch};
+use crate::driver::rings::{Read, Reader, Rings};
+use crate::port::udp::{MAX_RUN_BYTES, UdpPort};
+use crate::port::{Datagrams, Run, SendOutcome};
+use crate::sys::clock;
+use crate::time::Time;
+
+/// Runs that one call reads.
+const BATCH: usize = 4;
+/// Batches read from the sockets before the first record of a ring. Twice what the buffer of a
+/// socket holds.
+const OLDER_BATCHES: usize = 4096;
+/// Calls that find neither a record nor look at the sockets, for one that looks. A look is a system
+/// call, and takes longer than so many looks at a ring.
+const CALLS_WITHOUT_SOCKETS: u32 = 16;
+
+/// The receiving thread's ends of the rings.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    readers: Vec<Reader>,
+    /// The reader that is asked first.
+    next: usize,
+    buffer: Box<[u8]>,
+    empty_calls: u32,
+}
+
+impl Readers {
+    /// Returns whether the thread may leave the sockets alone in a call that found no record.
+    pub fn leaves_sockets(&mut self) -> bool {
+        self.empty_calls = self.empty_calls.wrapping_add(1);
+        !self.readers.is_empty() && !self.empty_calls.is_multiple_of(CALLS_WITHOUT_SOCKETS)
+    }
+
+    /// Adds the readers of new rings. Returns whether there are any readers.
+    fn refresh(&mut self, rings: &Rings) -> bool {
+        rings.incoming.add_fresh(&mut self.readers);
+        if self.readers.is_empty() {
+            return false;
+        }
+        if self.buffer.is_empty() {
+            match allocate::slice(0, MAX_RUN_BYTES) {
+                Ok(buffer) => self.buffer = buffer,
+                // The senders find their rings full.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read rings");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The runs, packets and bytes of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Batch {
+    pub runs: usize,
+    pub packets: usize,
+    pub bytes: usize,
+}
+
+impl Batch {
+    fn add(&mut self, datagrams: &Datagrams<'_>) {
+        self.runs += 1;
+        self.packets += datagrams.segments().len();
+        self.bytes += datagrams.bytes.len();
+    }
+}
+
+impl Ports {
+    /// Sends a run to the process with `slot`, if there is a ring to it.
+    pub fn transmit_in_memory(&self, slot: u8, run: &Run<'_>) -> Option<SendOutcome> {
+        let rings = self.rings.as_deref()?;
+        let sender = self.iter().find(|port| port.address() == run.from)?;
+        rings.transmit(sender, slot, run)
+    }
+
+    /// Reads a batch of the rings.
+    pub(super) fn receive_in_memory(&self, receiver: &mut Receiver, device: &Device) -> Batch {
+        let mut batch = Batch::default();
+        let Some(rings) = self.rings.as_deref().filter(|rings| !rings.incoming.is_empty()) else {
+            return batch;
+        };
+        // Taken out of the receiver, because reading the sockets needs the rest of it mutably.
+        let mut readers = std::mem::take(&mut receiver.readers);
+        if readers.refresh(rings) {
+            let now = clock::now();
+            for _ in 0..readers.readers.len() {
+                let place = readers.next % readers.readers.len();
+                let reader = &mut readers.readers[place];
+                if reader.is_fresh && reader.has_records() {
+                    self.receive_older(receiver, device);
+                    reader.is_fresh = false;
+                }
+                let limit = BATCH - batch.runs;
+                let scratch = &mut receiver.scratch;
+                let read = self.read(now, reader, &mut readers.buffer, limit, device, scratch);
+                batch.runs += read.0.runs;
+                batch.packets += read.0.packets;
+                batch.bytes += read.0.bytes;
+                if read.1 {
+                    rings.incoming.remove(&readers.readers.swap_remove(place));
+                    if readers.readers.is_empty() {
+                        break;
+                    }
+                }
+                if batch.runs == BATCH {
+                    break;
+                }
+                readers.next = readers.next.wrapping_add(1);
+            }
+        }
+        receiver.readers = readers;
+        if batch.runs > 0 {
+            receiver.detect_stream_of(clock::now(), batch.bytes, batch.packets);
+        }
+        batch
+    }
+
+    /// Reads all records that the rings have now, because a datagram was read that may be newer.
+    pub(super) fn receive_before_datagrams(
+        &self,
+        readers: &mut Readers,
+        device: &Device,
+        scratch: &mut ReceiveScratch,
+    ) {
+        let Some(rings) = self.rings.as_deref().filter(|rings| !rings.incoming.is_empty()) else {
+            return;
+        };
+        if !readers.refresh(rings) {
+            return;
+        }
+        let now = clock::now();
+        for reader in readers.readers.iter_mut().filter(|reader| !reader.is_fresh) {
+            // As many as a ring can hold. The end of a ring is noted by the next call that reads.
+            let _ = self.read(now, reader, &mut readers.buffer, 1 << 14, device, scratch);
+        }
+    }
+
+    /// Reads up to `limit` runs of a ring. Returns them, and whether the ring has come to its end.
+    fn read(
+        &self,
+        now: Time,
+        reader: &mut Reader,
+        buffer: &mut [u8],
+        limit: usize,
+        device: &Device,
+        scratch: &mut ReceiveScratch,
+    ) -> (Batch, bool) {
+        let mut batch = Batch::default();
+        while batch.runs < limit {
+            match reader.read(buffer) {
+                Read::Run(datagrams) => {
+                    batch.add(&datagrams);
+                    if let Some(port) = self.open_port(&datagrams, device) {
+                        port.record_received(&datagrams);
+                        let packets = datagrams.segments().len() as u64;
+                        device.counters().add_many(Counter::RcvdInMemory, packets);
+                        self.dispatch(now, datagrams.to, &datagrams, device, scratch);
+                    }
+                }
+                Read::Nothing => break,
+                Read::End => return (batch, true),
+            }
+        }
+        (batch, false)
+    }
+
+    /// Returns the port where a run arrives, if a socket would receive there now.
+    fn open_port(&self, datagrams: &Datagrams<'_>, device: &Device) -> Option<&UdpPort> {
+        let is_it = |port: &&UdpPort| port.address() == datagrams.to && !port.is_address_missing();
+        self.iter().find(is_it).filter(|_| device.is_port_active())
+    }
+
+    /// Reads the sockets until they are empty.
+    fn receive_older(&self, receiver: &mut Receiver, device: &Device) {
+        for _ in 0..OLDER_BATCHES {
+            if self.receive_from_sockets(receiver, device, ReceiveScope::All) == 0 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The rings that a device writes.
+//!
+//! ```text
+//!   first run ──> wanted ──> offered ──> open ──> closed by the other process, and forgotten
+//!                    ^           │         │
+//!                    └─ a pause ─┴─────────┘ refused, or broken
+//! ```
+//! Only the background thread offers and reads replies, because it is the thread whose network
+//! namespace is that of the device. Until a ring is open, the runs of its path go over the socket.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::ready;
+use crate::cq::Wake;
+use crate::driver::eventfd::EventFd;
+use crate::driver::thread_waker::ThreadWaker;
+use crate::link::interface::Interface;
+use crate::port::udp::UdpPort;
+use crate::port::{DEFAULT_HOP_LIMIT, Run, SendOutcome};
+use crate::ring::{Endpoint, Link, Producer, Push, Record, Reply, offer, reply};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Arc, Mutex, lock};
+use crate::sys::clock;
+use crate::sys::fork::{CloseOnFork, close_on_fork};
+use crate::sys::shared_memory::SharedMemory;
+use crate::time::Time;
+use urxe_types::qpn::MAX_PROCESS_SLOTS;
+
+/// The bytes of a ring, as a power of two. An unused part takes no memory.
+const CAPACITY: u8 = 20;
+/// The most rings to one slot number. Each local address of this host has such a slot.
+const MAX_PEERS: usize = 16;
+/// The most open rings: 64 MiB, if all of them are used up to their ends.
+const MAX_OPEN: u32 = 64;
+/// The pause after the first refusal. Each further one doubles it, up to the longest pause.
+const FIRST_PAUSE_NS: u64 = 1_000_000_000;
+const LONGEST_PAUSE_NS: u64 = 64_000_000_000;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// The slot of this device.
+    slot: u8,
+    /// The peers with each slot. A lock protects the search for a ring, and the ring.
+    peers: Box<[Mutex<Vec<Peer>>]>,
+    /// The number of rings that are offered or open.
+    open: AtomicU32,
+    /// Reports the connections of these rings.
+    epoll: CloseOnFork<OwnedFd>,
+    is_wanted: AtomicBool,
+    next_id: AtomicU32,
+    waker: Arc<ThreadWaker<EventFd>>,
+    interfaces: Mutex<Vec<Interface>>,
+}
+
+/// A device of another process, seen from one of the own addresses.
+#[derive(Debug)]
+struct Peer {
+    id: u32,
+    from: Endpoint,
+    to: Endpoint,
+    state: State,
+    pause_ns: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Wanted,
+    Offered(Link, SharedMemory),
+    Open(Ring),
+    /// No offer is made until this time.
+    Refused(Time),
+}
+
+#[derive(Debug)]
+struct Ring {
+    link: Link,
+    memory: SharedMemory,
+    producer: Producer,
+}
+
+impl Outgoing {
+    pub fn new(
+        slot: u8,
+        interfaces: Vec<Interface>,
+        waker: Arc<ThreadWaker<EventFd>>,
+    ) -> Result<Self, Errno> {
+        Ok(Self {
+            slot,
+            peers: (0..MAX_PROCESS_SLOTS).map(|_| Mutex::default()).collect(),
+            open: AtomicU32::new(0),
+            epoll: close_on_fork(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
+            is_wanted: AtomicBool::new(false),
+            next_id: AtomicU32::new(0),
+            waker,
+            interfaces: Mutex::new(interfaces),
+        })
+    }
+
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub fn set_interfaces(&self, interfaces: Vec<Interface>) {
+        *lock(&self.interfaces) = interfaces;
+    }
+
+    pub fn is_offer_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Sends a run through the ring of its path, if that is open. Wants an offer otherwise.
+    pub fn transmit(&self, sender: &UdpPort, slot: u8, run: &Run<'_>) -> Option<SendOutcome> {
+        let mut peers = lock(self.peers.get(usize::from(slot))?);
+        let is_it = |peer: &&mut Peer| peer.to.address == run.to && peer.from.address == run.from;
+        let Some(peer) = peers.iter_mut().find(is_it) else {
+            if peers.len() < MAX_PEERS && self.is_here(run.to) {
+                peers.push(self.wanted(sender, slot, run.to));
+                self.want();
+            }
+            return None;
+        };
+        match &mut peer.state {
+            State::Open(ring) => match ring.transmit(sender, run) {
+                Ok(outcome) => return outcome,
+                Err(broken) => {
+                    tracing::warn!(to = ?peer.to, ?broken, "a ring ends: sockets take its place");
+                    self.close(peer);
+                }
+            },
+            State::Refused(until) if clock::now() >= *until => {
+                peer.state = State::Wanted;
+                self.want();
+            }
+            State::Wanted | State::Offered(..) | State::Refused(_) => {}
+        }
+        None
+    }
+
+    /// Returns whether unread runs fill half of a ring to a device; `None` without such a ring.
+    pub fn is_half_full(&self, to: IpAddr, slot: u8) -> Option<bool> {
+        let mut peers = lock(self.peers.get(usize::from(slot))?);
+        let rings = peers.iter_mut().filter(|peer| peer.to.address == to);
+        rings.fold(None, |half_full, peer| match &mut peer.state {
+            State::Open(Ring { memory, producer, .. }) => {
+                // A broken ring ends with the next run.
+                let is_half_full = producer.is_half_full(memory).unwrap_or(false);
+                Some(half_full.unwrap_or(false) || is_half_full)
+            }
+            _ => half_full,
+        })
+    }
+
+    /// Makes the offers that are wanted. Reads the replies, and the ends of connections.
+    pub fn serve(&self) {
+        if self.is_wanted.swap(false, Ordering::AcqRel) {
+            self.offer_all();
+        }
+        for data in ready(self.epoll.as_fd()) {
+            let (slot, id) = ((data >> 32) as usize, data as u32);
+            let Some(mut peers) = self.peers.get(slot).map(lock) else { continue };
+            let Some(place) = peers.iter().position(|peer| peer.id == id) else { continue };
+            let peer = &mut peers[place];
+            match &peer.state {
+                State::Offered(link, _) => match reply(link) {
+                    Reply::Pending => {}
+                    Reply::Accepted => open(peer),
+                    Reply::Refused => self.close(peer),
+                },
+                State::Open(ring) if !ring.link.drain() => {
+                    tracing::debug!(to = ?peer.to, "the other process closed a ring");
+                    self.close(peer);
+                    // Another process may have the slot soon.
+                    peers.swap_remove(place);
+                }
+                State::Open(_) | State::Wanted | State::Refused(_) => {}
+            }
+        }
+    }
+
+    fn offer_all(&self) {
+        for (slot, cell) in self.peers.iter().enumerate() {
+            let is_wanted = |peer: &&Peer| matches!(peer.state, State::Wanted);
+            let describe = |peer: &Peer| (peer.id, peer.from, peer.to);
+            let wanted: Vec<_> = lock(cell).iter().filter(is_wanted).map(describe).collect();
+            for (id, from, to) in wanted {
+                // Without the lock, because an offer takes some system calls.
+                let offered = self.offer(from, to, (slot as u64) << 32 | u64::from(id));
+                let mut peers = lock(cell);
+                let Some(peer) = peers.iter_mut().find(|peer| peer.id == id) else { continue };
+                match offered {
+                    Ok((link, memory)) => peer.state = State::Offered(link, memory),
+                    Err(errno) => {
+                        tracing::debug!(%errno, ?to, "no ring: packets go over sockets");
+                        peer.refuse();
+                    }
+                }
+            }
+        }
+    }
+
+    fn offer(
+        &self,
+        from: Endpoint,
+        to: Endpoint,
+        data: u64,
+    ) -> Result<(Link, SharedMemory), Errno> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Errno::MFILE);
+        }
+        let watched = offer(from, to, CAPACITY).and_then(|(link, memory)| {
+            let data = epoll::EventData::new_u64(data);
+            epoll::add(&*self.epoll, link.as_fd(), data, epoll::EventFlags::IN)?;
+            Ok((link, memory))
+        });
+        watched.inspect_err(|_| _ = self.open.fetch_sub(1, Ordering::Relaxed))
+    }
+
+    /// Ends a ring, or the offer of one, and pauses.
+    fn close(&self, peer: &mut Peer) {
+        if let State::Offered(link, _) | State::Open(Ring { link, .. }) = &peer.state {
+            let _ = epoll::delete(&*self.epoll, link.as_fd());
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        peer.refuse();
+    }
+
+    fn wanted(&self, sender: &UdpPort, slot: u8, to: IpAddr) -> Peer {
+        let own = sender.scope_id();
+        let is_link_local = matches!(to, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let scope_id = if is_link_local { own } else { 0 };
+        Peer {
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            from: Endpoint { address: sender.address(), scope_id: own, slot: self.slot },
+            to: Endpoint { address: to, scope_id, slot },
+            state: State::Wanted,
+            pause_ns: FIRST_PAUSE_NS,
+        }
+    }
+
+    /// Returns whether this host has the address. Only then can a process of this host have it.
+    fn is_here(&self, address: IpAddr) -> bool {
+        address.is_loopback() || lock(&self.interfaces).iter().any(|own| own.has(address))
+    }
+
+    /// Tells the background thread that an offer is wanted. That thread sleeps on its waker in each
+    /// of its states, also while a thread polls.
+    fn want(&self) {
+        self.is_wanted.store(true, Ordering::Release);
+        self.waker.descriptor().wake();
+    }
+}
+
+/// Opens the ring of an offer that was accepted.
+fn open(peer: &mut Peer) {
+    match std::mem::replace(&mut peer.state, State::Wanted) {
+        State::Offered(link, memory) => {
+            tracing::debug!(from = ?peer.from, to = ?peer.to, "opened a ring");
+            peer.pause_ns = FIRST_PAUSE_NS;
+            peer.state = State::Open(Ring { link, memory, producer: Producer::default() });
+        }
+        other => peer.state = other,
+    }
+}
+
+impl Peer {
+    fn refuse(&mut self) {
+        self.state = State::Refused(clock::now().plus_ns(self.pause_ns));
+        self.pause_ns = (self.pause_ns * 2).min(LONGEST_PAUSE_NS);
+    }
+}
+
+impl Ring {
+    /// Writes a run. Returns `None` if a port would not send it, and an error if the ring is
+    /// broken.
+    fn transmit(
+        &mut self,
+        sender: &UdpPort,
+        run: &Run<'_>,
+    ) -> Result<Option<SendOutcome>, crate::ring::Broken> {
+        let Some(segments) = sender.accepts(run) else { return Ok(None) };
+        let hop_limit = if run.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { run.hop_limit };
+        let record = Record {
+            // At most the length of a run, so it fits.
+            segment_size: run.segment_size.min(run.bytes.len()) as u16,
+            from_port: run.from_port,
+            traffic_class: run.traffic_class,
+            hop_limit,
+        };
+        let outcome = match self.producer.push(&self.memory, record, run.bytes)? {
+            Push::Done { wake } => {
+                if wake {
+                    self.link.wake();
+                }
+                SendOutcome::Sent
+            }
+            Push::Full => SendOutcome::Dropped,
+        };
+        sender.record_in_memory(run, segments, outcome);
+        Ok(Some(outcome))
+    }
+}
