@@ -113,7 +113,7 @@ impl Client {
             taken.push([&forward::header(datagrams)[..], datagrams.bytes].concat());
         };
         let mut buffer = Vec::new();
-        device.members[0].serve(&mut buffer, sink, || LISTING.to_vec());
+        device.members[0].serve(&mut buffer, sink, |_| (), || LISTING.to_vec());
         assert!(buffer.len() <= forward::HEADER_LEN + 65_536);
         let expected = Expected::of(&sent);
         assert_eq!(taken, expected.packets);

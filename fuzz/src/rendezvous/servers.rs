@@ -158,7 +158,7 @@ impl Server {
                 let _ = (member.unlisten(7), member.is_receiver_congested(slot ^ 1));
                 let mut buffers = ReceiveBuffers::new(1).expect("memory");
                 let _ = member.discard_orphaned(&mut buffers, |_| false);
-                member.serve(&mut Vec::new(), |_| {}, Vec::new);
+                member.serve(&mut Vec::new(), |_| {}, |_| {}, Vec::new);
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }

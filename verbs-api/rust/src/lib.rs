@@ -406,8 +406,8 @@
 //!
 //! * `capture`: `DeviceBuilder::capture` and `Tap` write packets to a pcapng file.
 //! * `cm`: the modules [`cm`] and [`stream`], `DeviceBuilder::watcher` and
-//!   `DeviceBuilder::keep_alive`. Without this feature a process drops the messages of connection managers to itself. Other processes of
-//!   its address still get theirs.
+//!   `DeviceBuilder::keep_alive`. Without this feature a process drops the messages of connection
+//!   managers to itself. Other processes of its address still get theirs.
 //! * `sim`: the module [`sim`], [`DeviceBuilder::faults`] and `DeviceBuilder::loss`.
 //! * `stream`: completion queues and listeners as streams of `futures-core`: `CompletionStream`,
 //!   `cm::RequestStream` and `stream::AcceptStream`.
