@@ -47,6 +47,8 @@ async fn get(device: &Device, to: SocketAddr) -> Result<()> {
     for size in [0, 100, 1_000_000] {
         let body = vec![b'x'; size];
         let request = Request::post("/echo").header("host", to.to_string());
+        // The end of the response before makes the sender ready.
+        sender.ready().await?;
         let response = sender.send_request(request.body(Full::from(body.clone()))?).await?;
         println!("{}, {} bytes", response.status(), size);
         let echo = response.into_body().collect().await?.to_bytes();

@@ -264,8 +264,8 @@ fn a_call_handles_a_bounded_number_of_timeouts() {
     }
     while host.device.transmit_within(host.clock.now(), &victim.meter, 1 << 20) {}
     host.clock.advance(100_000 * MS);
-    // All queue pairs give up after this time.
-    let handled = || host.device.counters().value(Counter::RetryExceededErr);
+    // All queue pairs send again after this time.
+    let handled = || host.device.counters().value(Counter::CompleterRetryErr);
     let mut calls = 0;
     while host.device.next_deadline().is_some_and(|at| at <= host.clock.now()) {
         let before = handled();
