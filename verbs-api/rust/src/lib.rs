@@ -155,7 +155,7 @@
 //! multicast group, and [`SendRequest::to_group`] sends to a group.
 //!
 //! # Streams
-//! A [`RdmaStream`](stream::RdmaStream) is a stream of bytes, as of TCP, with the traits of tokio
+//! A [`stream::RdmaStream`] is a stream of bytes, as of TCP, with the traits of tokio
 //! and futures. C programs with rsockets are its peers, too. The module [`stream`] has examples.
 //!
 //! # Completions
@@ -416,6 +416,7 @@
 //!
 #![cfg_attr(not(feature = "cm"), doc = "[`cm`]: #features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`stream`]: #features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`stream::RdmaStream`]: #features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`cm::connect`]: #features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`cm::Listener`]: #features")]
 #![cfg_attr(not(feature = "sim"), doc = "[`sim`]: #features")]

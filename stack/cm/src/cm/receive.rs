@@ -94,11 +94,14 @@ impl ConnectionManager {
         let attribute = mad.message.attribute();
         match step.action {
             Action::Notify => {
+                let pending_request = self.at(index).pending_request.as_ref();
+                let is_unsent = pending_request.is_some_and(|r| r.send_state == SendState::Queued);
                 self.enter(index, step.next, now);
                 self.notify(index, CmEventKind::Message(*mad));
-                if step.next == CmState::DreqRcvd && self.at(index).is_released {
-                    // Both sides disconnect at the same time, and the program has released this
-                    // side.
+                if step.next == CmState::DreqRcvd && (self.at(index).is_released || is_unsent) {
+                    // Both sides disconnect at the same time. The program does not answer any more,
+                    // because it has released this side, or has disconnected it. If the own DREQ
+                    // still waits for its window, the peer would get no message.
                     let _ = self.send_drep(now, index, PrivateData::NONE);
                 }
                 self.reap(index);

@@ -46,7 +46,11 @@ fn check_outcome(pair: &Pair, context: &str) {
         Script::Releases(0) => {
             assert_eq!((active.established, passive.established <= 1), (1, true), "{context}")
         }
-        Script::Closes(_) | Script::BothClose | Script::Delays(_) | Script::Releases(_) => {
+        Script::Closes(_)
+        | Script::BothClose
+        | Script::BothCloseInSilence
+        | Script::Delays(_)
+        | Script::Releases(_) => {
             connects(true);
             assert_eq!(passive.established, 1, "{context}");
         }

@@ -75,6 +75,28 @@ fn many_that_begin_at_once_do_not_flood_the_peer() {
     }
 }
 
+/// Both ends of many connections disconnect at once, so most DREQs wait for their window when the
+/// peer's DREQ arrives. The programs do not answer it, because they have disconnected.
+#[test]
+fn many_that_end_on_both_sides_at_once_learn_of_it() {
+    const COUNT: u32 = 300;
+    let mut pair = Pair::new(Script::BothCloseInSilence, 6);
+    pair.sides[1].cm = manager(2, 9);
+    pair.sides[1].cm.listen(SERVICE, None, 10_000).unwrap();
+    (0..COUNT).for_each(|n| pair.send_request(0, n));
+    let deliver = |_: usize, _: &CmTransmit| Fate::Deliver;
+    pair.run(Time::from_ns(SECOND_NS), deliver);
+    pair.close();
+    pair.run(Time::from_ns(2 * SECOND_NS), deliver);
+    for side in &pair.sides {
+        assert_eq!((side.established, side.disconnected), (COUNT as usize, COUNT as usize));
+        assert_eq!(side.cm.counters().tx_retries.iter().sum::<u64>(), 0);
+    }
+    pair.release_all();
+    pair.run(SETTLED, deliver);
+    pair.assert_idle("many ends at once");
+}
+
 #[test]
 fn a_flood_of_requests_fills_only_the_backlog() {
     let mut cm = manager(1, 1);

@@ -31,6 +31,8 @@ pub enum Script {
     Closes(usize),
     /// Side 1 accepts. Both sides disconnect at the same time.
     BothClose,
+    /// As `BothClose`, but the programs do not answer the peer's DREQ.
+    BothCloseInSilence,
     /// Side 1 accepts. This side releases the connection as soon as it is established.
     Releases(usize),
     /// The passive side rejects.
@@ -91,6 +93,8 @@ pub struct Side {
     pub refused: Vec<RejReason>,
     pub timed_out: usize,
     pub resolved: usize,
+    /// Number of DREQs and DREPs that the program was told of.
+    pub disconnected: usize,
 }
 
 pub struct Pair {
@@ -155,6 +159,7 @@ impl Pair {
             refused: Vec::new(),
             timed_out: 0,
             resolved: 0,
+            disconnected: 0,
         };
         let mut pair = Self {
             sides: [side(1), side(2)],
@@ -241,7 +246,7 @@ impl Pair {
 
     fn on_message(&mut self, side: usize, id: CommId, mad: &Mad) {
         let now = self.now;
-        let Side { cm, refused, resolved, .. } = &mut self.sides[side];
+        let Side { cm, refused, resolved, disconnected, .. } = &mut self.sides[side];
         match (mad.message, self.script) {
             (CmMessage::Rep(_), Script::ActiveRejects) => {
                 let reason = RejReason::CONSUMER_DEFINED;
@@ -265,6 +270,11 @@ impl Pair {
                     self.release(side, id);
                 }
             }
+            (CmMessage::Dreq(_) | CmMessage::Drep(_), Script::BothCloseInSilence) => {
+                *disconnected += 1;
+            }
+            // A DREQ that waited for its window has been answered.
+            (CmMessage::Dreq(_), _) if cm.state(id) == Some(CmState::Timewait) => {}
             (CmMessage::Dreq(_), _) => {
                 cm.confirm_disconnect(now, id, PrivateData::NONE).unwrap();
             }
@@ -311,10 +321,15 @@ impl Pair {
         for side in [0, 1] {
             let closes = match self.script {
                 Script::Closes(closer) => closer == side,
-                Script::BothClose => true,
+                Script::BothClose | Script::BothCloseInSilence => true,
                 _ => side == 0,
             };
-            for id in self.sides[side].held.clone() {
+            let mut held = self.sides[side].held.clone();
+            if side == 1 {
+                // In another order than the peer.
+                held.reverse();
+            }
+            for id in held {
                 if closes && self.sides[side].cm.state(id) == Some(CmState::Established) {
                     self.sides[side].cm.disconnect(self.now, id, PrivateData::NONE).unwrap();
                 }
