@@ -3,7 +3,7 @@
 //! An [`RdmaStream`] connects to the address and port of an [`RdmaListener`]. Its protocol is that
 //! of rsockets, librdmacm's sockets over queue pairs. So a C program that calls `rconnect`, or that
 //! runs with `librspreload.so`, is a peer, too. Data goes by RDMA WRITE into memory that the peer
-//! has lent; the kernel of the machine copies nothing.
+//! has lent.
 //!
 //! ```text
 //!   RdmaStream::connect(addr)  ── connection request ──>  RdmaListener::accept
