@@ -54,7 +54,7 @@
 //! # }
 //! ```
 //!
-//! [`guide`] has a table of calls for a reader who knows ibverbs in C or sideway.
+//! [`guide`] has a table of calls for readers with experience in ibverbs or sideway.
 //!
 //! # Examples
 //! The folder `examples` of the repository has larger programs. Read the first that fits the

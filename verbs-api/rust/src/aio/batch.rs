@@ -9,7 +9,7 @@ use super::AsyncQueuePair;
 use super::driving::Driving;
 use super::error::OperationError;
 use super::operation::{Operation, Progress};
-use super::queue::{Inner, Key, wake};
+use super::queue::{Inner, Key};
 use super::turns::Ticket;
 use crate::qp::SignaledRequest;
 use crate::waker_list::lock;
@@ -198,7 +198,7 @@ fn take_first_ones(
     };
     drop(state);
     drop(unused);
-    others.into_iter().for_each(|waker| wake(Some(waker)));
+    others.into_iter().for_each(Waker::wake);
     (count > 0).then_some((count, failed))
 }
 

@@ -13,7 +13,8 @@
 //! # No lost wake-up
 //! A future stores its waker under the lock of the state. A dispatch takes completions from the
 //! completion queue under the same lock. So a completion is either seen by the future that looks,
-//! or dispatched to the stored waker. The dispatch itself is nobody's duty alone:
+//! or dispatched to the stored waker. No single future is responsible for the
+//! dispatch:
 //!
 //! 1. Each future that looks dispatches what is there.
 //! 2. Before a future sleeps without polling, the completion queue is armed. Its event runs
@@ -579,7 +580,7 @@ impl Buffers {
     }
 }
 
-pub(super) fn wake(waker: Option<Waker>) {
+fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }

@@ -1,4 +1,4 @@
-//! A fair count of permits: free slots of a send queue, or messages that nobody has taken.
+//! A fair count of permits: free slots of a send queue, or received messages.
 //!
 //! Waiters are served in the order in which they came. A permit that becomes free is granted to the
 //! first waiter without one, which is then woken. A waiter that leaves with a grant passes it on,
