@@ -1,6 +1,7 @@
 /*
- * Completions in a C program: polling by several threads in turn, and moderated events. The program
- * is compiled against Debian's headers, linked with -libverbs, and does not depend on urxe.
+ * Completions in a C program: polling by several threads in turn, moderated events, and events of
+ * completions from before their request. The program is compiled against Debian's headers, linked
+ * with -libverbs, and does not depend on urxe.
  *
  * It prints the line of the first failed check.
  */
@@ -152,6 +153,76 @@ static void held_back(void)
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(plain) && !ibv_destroy_comp_channel(channel));
 }
 
+/* Makes completions at once: the queue pair is in the error state. */
+static void post_receives(struct ibv_qp *broken, int count)
+{
+	struct ibv_recv_wr wr = { 0 }, *bad;
+
+	while (count--)
+		MUST(!ibv_post_recv(broken, &wr, &bad));
+}
+
+static void take_event(struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *signaled;
+	void *with;
+
+	MUST(is_readable(channel->fd, 10000));
+	MUST(!ibv_get_cq_event(channel, &signaled, &with));
+	ibv_ack_cq_events(signaled, 1);
+}
+
+/*
+ * A completion that came between the last empty poll and the request of an event causes the event,
+ * because UCX sleeps next. A program that takes an event, requests the next one and then polls gets
+ * no extra event.
+ */
+static void missed(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq_init_attr_ex init = { .cqe = 64, .channel = channel, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &init);
+	struct ibv_cq *plain = ibv_cq_ex_to_cq(cq);
+	struct ibv_qp *qp = unlinked(pd, plain, IBV_QPT_RC);
+	struct ibv_wc wc[8];
+	int empty_poll;
+
+	MUST(channel && cq);
+	link_to(qp, qp);
+	MUST(!ibv_modify_qp(qp, &error, IBV_QP_STATE));
+	for (empty_poll = 0; empty_poll < 3; empty_poll++) {
+		/* The first completion has its event. The program does not know the second yet. */
+		MUST(!ibv_req_notify_cq(plain, 0));
+		post_receives(qp, 2);
+		take_event(channel);
+		MUST(!ibv_req_notify_cq(plain, 0) && !is_readable(channel->fd, 0));
+		MUST(ibv_poll_cq(plain, 2, wc) == 2);
+		post_receives(qp, 1);
+		take_event(channel);
+
+		/* The queue is found empty in each of three ways. */
+		if (empty_poll == 0) {
+			MUST(ibv_poll_cq(plain, 8, wc) == 1);
+		} else if (empty_poll == 1) {
+			MUST(ibv_poll_cq(plain, 1, wc) == 1 && ibv_poll_cq(plain, 1, wc) == 0);
+		} else {
+			MUST(!ibv_start_poll(cq, &attr) && ibv_next_poll(cq) == ENOENT);
+			ibv_end_poll(cq);
+		}
+		post_receives(qp, 1);
+		MUST(!ibv_req_notify_cq(plain, 0));
+		take_event(channel);
+		/* A batch has the completions from after the request, because they cause no event. */
+		post_receives(qp, 1);
+		MUST(!ibv_start_poll(cq, &attr) && !ibv_next_poll(cq) && ibv_next_poll(cq) == ENOENT);
+		ibv_end_poll(cq);
+		MUST(!is_readable(channel->fd, 0));
+	}
+	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_cq(plain) && !ibv_destroy_comp_channel(channel));
+}
+
 /* Stores the processors of the library's thread. */
 static void processors_of_background(cpu_set_t *set)
 {
@@ -203,6 +274,7 @@ int main(int argc, char **argv)
 	MUST((pd = ibv_alloc_pd(context)) && (mr = ibv_reg_mr(pd, buffer, sizeof(buffer), REMOTE)));
 	turns();
 	held_back();
+	missed();
 	MUST(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	puts("all as expected");
 	return 0;

@@ -195,6 +195,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
             context.engine().progress_for(&object.cq);
             if object.cq.is_quiet() {
                 // An empty poll, which programs repeat millions of times.
+                object.cq.note_found_empty();
                 context.deliver_events();
                 return 0;
             }
@@ -219,7 +220,9 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
                 break;
             }
         }
-        if taken == wanted && wanted > 1 {
+        if taken < wanted {
+            object.cq.note_found_empty();
+        } else if wanted > 1 {
             // A program that fills its whole array and then waits for an event would miss the
             // remaining completions (perftest with --events --bidirectional and several queue
             // pairs). With an array of one, a program takes one completion for each event and must
@@ -240,6 +243,11 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
         if solicited_only == 0 {
             let pending_at_arm =
                 u32::try_from(object.cq.arm_and_count(ArmKind::Next)).unwrap_or(u32::MAX);
+            // A program that found the queue empty may sleep after this call without a poll (UCX).
+            // NVIDIA's devices send an event then. No completion after that event causes another,
+            // so a batch may have them all.
+            let is_reported = object.cq.notify_missed();
+            let pending_at_arm = if is_reported { 0 } else { pending_at_arm };
             object.pending_at_arm.store(pending_at_arm, Ordering::Relaxed);
         } else {
             object.cq.arm(ArmKind::Solicited);

@@ -137,7 +137,11 @@ unsafe fn store_completion(
     taken: Result<Option<Completion>, CqError>,
 ) -> c_int {
     match taken {
-        Ok(None) => libc::ENOENT,
+        Ok(None) => {
+            // SAFETY: such a queue is the first field of a CqObject.
+            unsafe { &*cq.cast::<CqObject>() }.cq.note_found_empty();
+            libc::ENOENT
+        }
         Ok(Some(completion)) => {
             // SAFETY: no other thread accesses these fields during the turn.
             unsafe {

@@ -37,7 +37,7 @@ use self::strict_sends::StrictSends;
 use super::channel::{Acknowledgements, ChannelSlot};
 use super::moderation::{Coalescing, Moderation, ModerationTimers};
 use super::{AsyncEvents, Completion, CompletionChannel, CqEvent, CqId, EventObject};
-use urxe_types::sync::atomic::{AtomicU32, Ordering};
+use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Condvar, Mutex, lock, yield_now};
 use urxe_types::time::Time;
 use urxe_wire::Qpn;
@@ -149,6 +149,8 @@ pub struct Cq {
     strict_sends: Option<StrictSends>,
     /// The number of completions and [`OVERRUN`]. Written under the lock, read without it.
     summary: AtomicU32,
+    /// Whether the program has found the queue empty since its last event.
+    found_empty: AtomicBool,
     users: AtomicU32,
     /// The number of locks that may outlive the queue's users.
     batch_locks: AtomicU32,
@@ -188,6 +190,7 @@ impl Cq {
             quota: None,
             strict_sends: None,
             summary: AtomicU32::new(0),
+            found_empty: AtomicBool::new(false),
             users: AtomicU32::new(0),
             batch_locks: AtomicU32::new(0),
             ring: Mutex::new(ring),
@@ -358,24 +361,46 @@ impl Cq {
     }
 
     /// Sends the requested event if the queue holds completions, even those from before the
-    /// request.
+    /// request. Returns whether it sent the event.
     ///
     /// This is for a caller that polled some completions, left others, and may now sleep.
     /// Moderation does not delay this event, because it waits for new completions, and no other
     /// event may report the present ones. Completions that moderation already counts are reported
     /// by its timer.
-    pub fn notify_unpolled(&self) {
+    pub fn notify_unpolled(&self) -> bool {
         if self.channel.is_none() || self.is_empty() {
-            return;
+            return false;
         }
         let mut writer = self.lock();
         let ring = writer.ring();
-        if ring.armed == Some(ArmKind::Next)
+        let is_due = ring.armed == Some(ArmKind::Next)
             && !ring.entries.is_empty()
-            && !ring.coalescing.has_deadline()
-        {
+            && !ring.coalescing.has_deadline();
+        if is_due {
             writer.send_event();
         }
+        is_due
+    }
+
+    /// Records that the program polled the queue until it was empty, for
+    /// [`notify_missed`](Self::notify_missed).
+    pub fn note_found_empty(&self) {
+        if self.channel.is_some() && !self.found_empty.load(Ordering::Relaxed) {
+            self.found_empty.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends the requested event if completions came after the program found the queue empty, and
+    /// no event reported them. Called after an arm for the next completion. Returns whether it sent
+    /// the event.
+    ///
+    /// This is for a program that polls until the queue is empty, arms it and sleeps. A program
+    /// that takes an event, arms the queue and then polls gets no extra event for the completions
+    /// that it polls next.
+    ///
+    /// If an event is sent while the program finds the queue empty, there may be an extra event.
+    pub fn notify_missed(&self) -> bool {
+        self.found_empty.load(Ordering::Relaxed) && self.notify_unpolled()
     }
 
     /// Returns the moderation of events.

@@ -73,6 +73,7 @@ impl CqWriter<'_> {
         ring.armed = None;
         ring.coalescing.reset();
         self.notify = true;
+        self.cq.found_empty.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether `cq` is the locked queue.

@@ -137,6 +137,28 @@ fn completions_left_in_the_queue_cause_one_event() {
 }
 
 #[test]
+fn a_completion_after_an_empty_poll_causes_an_event_when_the_queue_is_armed() {
+    let cq = cq(8);
+    cq.note_found_empty();
+    cq.push(done(0), false).unwrap();
+    assert!(!cq.notify_missed(), "nobody asked for an event");
+    cq.arm(ArmKind::Next);
+    assert!(cq.notify_missed());
+    assert_eq!(events(&cq), 1);
+    // The program polls after it armed the queue, so it needs no event for what came meanwhile.
+    cq.push(done(1), false).unwrap();
+    cq.arm(ArmKind::Next);
+    assert!(!cq.notify_missed());
+    cq.push(done(2), false).unwrap();
+    assert_eq!((events(&cq), polled(&cq, 8)), (1, vec![0, 1, 2]));
+    // Nothing came after the empty poll.
+    cq.note_found_empty();
+    cq.arm(ArmKind::Next);
+    assert!(!cq.notify_missed());
+    assert_eq!(events(&cq), 0);
+}
+
+#[test]
 fn arming_for_solicited_waits_for_solicited_or_error() {
     let cq = cq(16);
     assert!(!cq.arm(ArmKind::Solicited));
