@@ -400,7 +400,12 @@ impl Cq {
     ///
     /// If an event is sent while the program finds the queue empty, there may be an extra event.
     pub fn notify_missed(&self) -> bool {
-        self.found_empty.load(Ordering::Relaxed) && self.notify_unpolled()
+        self.was_found_empty() && self.notify_unpolled()
+    }
+
+    /// Returns whether the program has found the queue empty since its last event.
+    pub fn was_found_empty(&self) -> bool {
+        self.found_empty.load(Ordering::Relaxed)
     }
 
     /// Returns the moderation of events.
