@@ -15,8 +15,8 @@ use Opcode::{RcReadRequest, RcReadResponseOnly, RcSendOnly, XrcAcknowledge};
 
 /// The RNR wait of code 1, in nanoseconds.
 const SHORTEST_WAIT: u64 = 10_000;
-/// The local ACK timeout of code 1, in nanoseconds.
-const TIMEOUT_1: u64 = 4_096 << 1;
+/// The local ACK timeout of code 1, in nanoseconds: the shortest one, because the code says 8 µs.
+const TIMEOUT_1: u64 = 4_000_000;
 
 /// Drains the queue, changes the attributes, and returns to RTS.
 fn change(lab: &Lab, mask: QpAttrMask, attr: &QpAttr) {

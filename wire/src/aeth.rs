@@ -111,7 +111,8 @@ impl From<Duration> for RnrTimer {
 }
 
 five_bits! {
-    /// Local ACK timeout: a five-bit exponent, 4.096 µs · 2^n (IBTA 9.9.2.1.1).
+    /// Local ACK timeout: a five-bit exponent, 4.096 µs · 2^n (IBTA 9.9.2.1.1). urxe waits at least
+    /// 4 ms, as `rdma_rxe` does; NICs have their own shortest times.
     AckTimeout, exponent
 }
 

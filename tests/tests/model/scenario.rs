@@ -301,7 +301,7 @@ impl Scenario {
                 max_rd_atomic: 4,
                 max_dest_rd_atomic: 4,
                 min_rnr_timer: 1,
-                // A local ACK timeout of about a millisecond, which may expire twice.
+                // The shortest local ACK timeout, 4 ms, which may expire twice.
                 timeout: 8,
                 retry_cnt: 1,
                 rnr_retry: 0,

@@ -45,6 +45,11 @@ use urxe_types::limits::Limits;
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
+/// The shortest local ACK timeout in nanoseconds: a tick of `rdma_rxe`'s clock at 250 Hz, to which
+/// `rxe_qp_from_attr` lengthens shorter timeouts. Programs ask for microseconds because NICs, too,
+/// wait longer. On a busy machine a thread that has work often waits a millisecond for a processor.
+const SHORTEST_TIMEOUT_NS: u64 = 4_000_000;
+
 /// The state and attributes that the requester and the responder share.
 #[derive(Debug)]
 #[repr(C)] // the fields that each packet reads come first, up to `sends_watched`
@@ -169,10 +174,12 @@ impl QpCore {
 
     /// Returns the local ACK timeout in nanoseconds, or `None` if the timeout is off.
     ///
-    /// The formula is 4.096 µs · 2^timeout (IBTA vol. 1, 9.7.6.1.3). `transition::check_values`
-    /// refuses a timeout above 31, so the mask changes no value; the mask keeps the shift in range.
+    /// The formula is 4.096 µs · 2^timeout (IBTA vol. 1, 9.7.6.1.3), but at least
+    /// [`SHORTEST_TIMEOUT_NS`]. `transition::check_values` refuses a timeout above 31, so the mask
+    /// changes no value; the mask keeps the shift in range.
     pub fn timeout_ns(&self) -> Option<u64> {
-        (self.attr.timeout != 0).then(|| 4096 << (self.attr.timeout & 31))
+        let timeout_ns = || SHORTEST_TIMEOUT_NS.max(4096 << (self.attr.timeout & 31));
+        (self.attr.timeout != 0).then(timeout_ns)
     }
 
     /// Adds the completion of a send to its queue, and notes an overrun.
