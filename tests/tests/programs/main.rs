@@ -6,6 +6,7 @@
 //! `nobody`.
 
 mod abi_fuzz;
+mod action;
 mod capture;
 mod congestion;
 mod connections;

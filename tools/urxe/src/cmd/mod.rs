@@ -21,7 +21,7 @@ use urxe_stack::link::LinkError;
 
 use crate::capture::CaptureError;
 use crate::traffic::selection::SelectionError;
-use crate::traffic::variables::{self, VariableError};
+use crate::traffic::variables::VariableError;
 
 /// RDMA in userspace: RoCEv2 over UDP, without root and without a kernel module.
 #[derive(Debug, Parser)]
@@ -80,9 +80,6 @@ pub enum Command {
 impl Command {
     /// Runs the subcommand.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        if let Some(command) = self.without_packets() {
-            variables::refuse(command)?;
-        }
         match self {
             Self::Pingpong(args) => args.run(),
             Self::Perf(args) => args.run(),
@@ -98,23 +95,6 @@ impl Command {
             Self::Doctor(args) => args.run(),
             Self::Decode(args) => args.run(),
             Self::Completions(args) => args.run(),
-        }
-    }
-
-    /// Returns the name of a command that moves no packets of a device, so that captures and faults
-    /// have no meaning for it.
-    fn without_packets(&self) -> Option<&'static str> {
-        match self {
-            Self::Link(_) => Some("link"),
-            Self::Devinfo(_) => Some("devinfo"),
-            Self::Doctor(_) => Some("doctor"),
-            Self::Decode(_) => Some("decode"),
-            Self::Install(_) => Some("install"),
-            Self::Uninstall(_) => Some("uninstall"),
-            Self::Pingpong(_) | Self::Perf(_) | Self::Rping(_) | Self::Listen(_) => None,
-            Self::Connect(_) | Self::Run(_) | Self::Env(_) => None,
-            // The start of a shell may call it, with any variables.
-            Self::Completions(_) => None,
         }
     }
 

@@ -1,5 +1,5 @@
-//! The environment variables of captures, faults, ICMP errors and shared memory. A command without
-//! packets refuses captures and faults.
+//! The environment variables of captures, faults, ICMP errors and shared memory. Commands that move
+//! no packets of a device ignore them, because a shell or a CI job sets them for all its programs.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -20,18 +20,12 @@ const SHARED_MEMORY: &str = "URXE_SHM";
 /// `off`: sockets take no ICMP errors of sent packets.
 const ICMP_ERRORS: &str = "URXE_ICMP_ERRORS";
 
-/// An environment variable with a wrong value, or one that the command does not read.
+/// An environment variable with a wrong value.
 #[derive(Debug, thiserror::Error)]
 pub enum VariableError {
     /// The value.
     #[error("{variable}: {error}")]
     Value { variable: &'static str, error: String },
-    /// The command moves no packets that could be recorded or lost.
-    #[error(
-        "{variable}: `urxe {command}` has no packets to record or to lose; unset the variable \
-         (env -u {variable} urxe {command})"
-    )]
-    Unused { variable: &'static str, command: &'static str },
 }
 
 /// Returns a builder with the capture and the faults that the environment asks for.
@@ -95,15 +89,4 @@ fn without_capture() -> Result<DeviceBuilder, VariableError> {
     let wrong =
         |error: FaultError| VariableError::Value { variable: FAULTS, error: error.to_string() };
     Ok(builder.faults(faults.map_err(wrong)?))
-}
-
-/// Refuses captures and faults for a command without packets.
-///
-/// # Errors
-/// [`VariableError::Unused`].
-pub fn refuse(command: &'static str) -> Result<(), VariableError> {
-    match [CAPTURE, FAULTS].into_iter().find(|variable| value(variable).is_some()) {
-        Some(variable) => Err(VariableError::Unused { variable, command }),
-        None => Ok(()),
-    }
 }

@@ -137,13 +137,8 @@ fn captures_and_faults_work_or_are_refused() {
     client.ok();
     server.child.finish().ok();
 
-    for words in ["link", "link show", "devinfo", "doctor", "decode trace.pcapng"] {
-        for variable in ["URXE_CAPTURE", "URXE_FAULTS"] {
-            let said = urxe(words).env(variable, "loss=1%").finish().fails(1);
-            let command = words.split(' ').next().unwrap();
-            let remedy = format!("(env -u {variable} urxe {command})\n");
-            assert!(said.starts_with(&format!("urxe: {variable}: ")), "{words}: {said}");
-            assert!(said.ends_with(&remedy), "{words}: {said}");
-        }
+    for words in ["link", "link show", "devinfo", "doctor", "env"] {
+        let command = urxe(words).env("URXE_CAPTURE", "x").env("URXE_FAULTS", "loss=1%").finish();
+        command.ok();
     }
 }
