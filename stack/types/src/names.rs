@@ -1,5 +1,6 @@
 //! Names of devices in errors.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The name of a device in an error, for example `rxe0=127.0.0.1`.
@@ -21,6 +22,27 @@ impl DeviceName {
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self(name)
+    }
+
+    /// Returns the name `name`, which is added to `all` if it is not there yet. Names stay until the
+    /// process ends, because errors refer to them.
+    ///
+    /// ```
+    /// use std::collections::BTreeSet;
+    /// use urxe_types::names::DeviceName;
+    ///
+    /// let mut all = BTreeSet::new();
+    /// let name = DeviceName::interned(&mut all, "rxe0");
+    /// assert_eq!(DeviceName::interned(&mut all, "rxe0"), name);
+    /// assert_eq!(all.len(), 1);
+    /// ```
+    pub fn interned(all: &mut BTreeSet<&'static str>, name: &str) -> Self {
+        let known = all.get(name).copied();
+        Self(known.unwrap_or_else(|| {
+            let name: &'static str = Box::leak(name.into());
+            all.insert(name);
+            name
+        }))
     }
 
     /// Returns the name.

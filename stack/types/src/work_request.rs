@@ -373,16 +373,12 @@ crate::errors! {
                  protection domain of the queue pair")]
         AhOfOtherPd = EINVAL,
         /// The address handle belongs to another device, where it may name another peer.
-        #[error("the address handle belongs to another device: create one on the device of the \
-                 queue pair")]
-        AhOfOtherDevice = EINVAL,
+        #[error("the address handle belongs to device {ah}, but the queue pair to {} {queue}: \
+                 create one there", other_device(*ah, *queue))]
+        AhOfOtherDevice { ah: DeviceName, queue: DeviceName } = EINVAL,
         /// A slice, window or region belongs to another device. Its key may name other memory here.
         #[error("memory of the request is registered on device {memory}, but the queue belongs to \
-                 {} {queue}: register the memory there", if memory == queue {
-                     "another open device"
-                 } else {
-                     "device"
-                 })]
+                 {} {queue}: register the memory there", other_device(*memory, *queue))]
         MemoryOfOtherDevice { memory: DeviceName, queue: DeviceName } = EINVAL,
         /// The service of the queue pair does not send to such a destination.
         #[error("a {qp_type} queue pair sends {}", allowed_destination(*.qp_type))]
@@ -398,6 +394,11 @@ crate::errors! {
         /// The system had no memory for the list of scatter-gather entries.
         #[error(transparent)] NoMemory(#[from] OutOfMemory),
     }
+}
+
+/// Returns the words before the name of the second of two different devices.
+fn other_device(first: DeviceName, second: DeviceName) -> &'static str {
+    if first == second { "another open device" } else { "device" }
 }
 
 /// Returns the allowed destinations of a queue pair, for an error text.

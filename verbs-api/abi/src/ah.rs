@@ -1,11 +1,15 @@
 //! Address handles.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use urxe_stack::cq::{Completion, WcFlags};
+use urxe_stack::names::DeviceName;
 use urxe_stack::qp::work_request::{AhHandle, PostError};
+use urxe_stack::sync::lock;
+use urxe_stack::sys::fork::PerProcess;
 use urxe_wire::Grh;
 
 use crate::context::Context;
@@ -36,9 +40,23 @@ impl AhObject {
         let (object, of) = unsafe { Self::from_c_unchecked(ah) }?;
         match Arc::ptr_eq(&of.shared_engine, &context.shared_engine) {
             true => Ok(object.handle),
-            false => Err(PostError::AhOfOtherDevice.into()),
+            false => Err(other_device(of, context)),
         }
     }
+}
+
+/// The names of devices in errors of address handles.
+static NAMES: PerProcess<Mutex<BTreeSet<&'static str>>> = PerProcess::new(Mutex::default);
+
+/// Returns the error for an address handle of `of` in a request to a queue pair of `to`.
+#[cold]
+fn other_device(of: &Context, to: &Context) -> VerbError {
+    let mut names = lock(NAMES.get());
+    let [ah, queue] = [of, to].map(|context| {
+        let spec = context.shared_engine.engine.link().spec.to_string();
+        DeviceName::interned(&mut names, &spec)
+    });
+    PostError::AhOfOtherDevice { ah, queue }.into()
 }
 
 /// `ibv_create_ah`

@@ -14,19 +14,8 @@ static NAMES: PerProcess<Mutex<Names>> = PerProcess::new(Mutex::default);
 #[derive(Default)]
 struct Names {
     open: Vec<(DeviceIdentity, DeviceName)>,
-    /// All names so far, each once. They stay until the process ends, because errors refer to them.
+    /// All names so far, each once.
     all: BTreeSet<&'static str>,
-}
-
-impl Names {
-    fn intern(&mut self, name: &str) -> DeviceName {
-        let known = self.all.get(name).copied();
-        DeviceName::new(known.unwrap_or_else(|| {
-            let name: &'static str = Box::leak(name.into());
-            self.all.insert(name);
-            name
-        }))
-    }
 }
 
 /// Distinguishes the open devices of this process: the address of the device's state.
@@ -41,7 +30,7 @@ impl DeviceIdentity {
     /// Records the name of a device that is open from now on.
     pub(super) fn record(self, name: &str) {
         let mut names = lock(NAMES.get());
-        let name = names.intern(name);
+        let name = DeviceName::interned(&mut names.all, name);
         names.open.push((self, name));
     }
 

@@ -451,8 +451,8 @@ impl<'a> SendRequest<'a> {
             Data::Inline(_) => NamedDevices::None,
         };
         let own = device.identity();
-        if self.ah_device.other_than(own).is_some() {
-            return Err(PostError::AhOfOtherDevice);
+        if let Some(other) = self.ah_device.other_than(own) {
+            return Err(PostError::AhOfOtherDevice { ah: other.name(), queue: own.name() });
         }
         match data.other_than(own).or(self.op_devices.other_than(own)) {
             Some(other) => Err(memory_of(other, own)),

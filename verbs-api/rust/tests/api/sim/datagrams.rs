@@ -142,14 +142,16 @@ fn an_address_handle_of_another_device_is_refused() {
     let by =
         |ah: &AddressHandle| SendRequest::send(Data::EMPTY).to(ah, b.qp.qpn(), QKEY).signaled();
     let error = a.qp.post_send(&by(&to_a)).unwrap_err();
-    assert_eq!((error, error.errno()), (PostError::AhOfOtherDevice, 22));
-    says(&error, "belongs to another device");
+    let [ah, queue] = ["sim1=10.0.0.2", "sim0=10.0.0.1"].map(DeviceName::new);
+    let foreign = PostError::AhOfOtherDevice { ah, queue };
+    assert_eq!((error, error.errno()), (foreign, 22));
+    says(&error, "belongs to device sim1=10.0.0.2, but the queue pair to device sim0=10.0.0.1");
     // All earlier requests were posted, in this or another call of the device.
     for index in [0, 3, 16, 20] {
         let requests: Vec<_> =
             (0..24).map(|nr| by(if nr == index { &to_a } else { &to_b })).collect();
         let refused = a.qp.post_send_batch(&requests).unwrap_err();
-        assert_eq!((refused.index, refused.error), (index, PostError::AhOfOtherDevice));
+        assert_eq!((refused.index, refused.error), (index, foreign));
         for _ in 0..index {
             let _ = success(&a.cq);
         }
