@@ -213,8 +213,8 @@ impl SharedReceiveQueue {
     /// # Errors
     /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        request.check_device(self.pd().device())?;
-        self.inner.srq.post(&[request.as_core()]).map_err(|(_, error)| error)
+        let request = request.core_on(self.pd().device())?;
+        self.inner.srq.post(&[request]).map_err(|(_, error)| error)
     }
 
     /// Posts several receives, in order.

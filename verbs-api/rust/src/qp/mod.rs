@@ -19,7 +19,7 @@ mod signaled;
 
 use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
+use urxe_stack::qp::work_request::{PostError, RecvRequest as CoreRecv};
 use urxe_wire::Psn;
 
 pub(crate) use self::builder::DEFAULT_CAP;
@@ -163,8 +163,8 @@ impl QueuePair {
     /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
-        request.check_device(device)?;
-        let result = device.inner.backend.post_send(self.handle, &[request.as_core()]);
+        let request = request.core_on(device)?;
+        let result = device.inner.backend.post_send(self.handle, &[request]);
         device.run_ready_wakers();
         result.map_err(|(_, error)| error)
     }
@@ -175,21 +175,15 @@ impl QueuePair {
         &self,
         requests: &[SignaledRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
-        debug_assert!(requests.len() <= N);
         let device = self.pd.device();
-        let mut core = [SignaledRequest::EMPTY.as_core(); N];
-        let (mut count, mut foreign) = (0, Ok(()));
-        for (place, request) in core.iter_mut().zip(requests) {
-            foreign = request.check_device(device).map_err(|error| (count, error));
-            if foreign.is_err() {
-                break;
-            }
-            *place = request.as_core();
-            count += 1;
-        }
-        let posted = device.inner.backend.post_send(self.handle, &core[..count]);
+        let posted = post_chunk::<_, _, N>(
+            requests,
+            SignaledRequest::EMPTY.as_core(),
+            |request| request.core_on(device),
+            |requests| device.inner.backend.post_send(self.handle, requests),
+        );
         device.run_ready_wakers();
-        posted.and(foreign)
+        posted
     }
 
     /// Posts several send work requests, in order. A batch is cheaper than single posts, because
@@ -217,23 +211,12 @@ impl QueuePair {
     pub fn post_send_batch(&self, requests: &[SendRequest<'_>]) -> Result<(), BatchError> {
         let device = self.pd.device();
         let empty = SendRequest::EMPTY;
-        let result = requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
-            let mut core: [CoreSend<'_>; BATCH] = [empty.as_core(); BATCH];
-            let mut count = 0;
-            let mut foreign = Ok(());
-            for (place, request) in core.iter_mut().zip(requests) {
-                foreign = request.check_device(device).map_err(|error| (count, error));
-                if foreign.is_err() {
-                    break;
-                }
-                *place = request.as_core();
-                count += 1;
-            }
-            let posted = device.inner.backend.post_send(self.handle, &core[..count]);
-            posted
-                .and(foreign)
-                .map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
-        });
+        let result = post_batch(
+            requests,
+            empty.as_core(),
+            |request| request.core_on(device),
+            |requests| device.inner.backend.post_send(self.handle, requests),
+        );
         device.run_ready_wakers();
         result
     }
@@ -244,8 +227,8 @@ impl QueuePair {
     /// Fails with [`PostError`]. The request is not posted then.
     pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
-        request.check_device(device)?;
-        let result = device.inner.backend.post_recv(self.handle, &[request.as_core()]);
+        let request = request.core_on(device)?;
+        let result = device.inner.backend.post_recv(self.handle, &[request]);
         device.run_ready_wakers();
         result.map_err(|(_, error)| error)
     }
@@ -271,23 +254,45 @@ pub(crate) fn post_recv_batch(
     requests: &[RecvRequest<'_>],
     post: impl Fn(&[CoreRecv<'_>]) -> Result<(), (usize, PostError)>,
 ) -> Result<(), BatchError> {
+    let empty = CoreRecv { wr_id: 0, sges: &[] };
+    post_batch(requests, empty, |request| request.core_on(device), post)
+}
+
+/// Passes `requests` to `post` in chunks of [`BATCH`], in order.
+fn post_batch<'a, R, C: Copy>(
+    requests: &'a [R],
+    empty: C,
+    core_of: impl Fn(&'a R) -> Result<C, PostError>,
+    post: impl Fn(&[C]) -> Result<(), (usize, PostError)>,
+) -> Result<(), BatchError> {
     requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
-        let mut core: [CoreRecv<'_>; BATCH] = [CoreRecv { wr_id: 0, sges: &[] }; BATCH];
-        let mut count = 0;
-        let mut foreign = Ok(());
-        for (place, request) in core.iter_mut().zip(requests) {
-            foreign = request.check_device(device).map_err(|error| (count, error));
-            if foreign.is_err() {
-                break;
-            }
-            *place = request.as_core();
-            count += 1;
-        }
-        let posted = post(&core[..count]);
-        posted
-            .and(foreign)
+        post_chunk::<_, _, BATCH>(requests, empty, &core_of, &post)
             .map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
     })
+}
+
+/// Passes up to `N` requests to `post` in the form of the device, which `core_of` returns. Fails
+/// with the index of the first that `core_of` or `post` refuses; all earlier ones were posted.
+fn post_chunk<'a, R, C: Copy, const N: usize>(
+    requests: &'a [R],
+    empty: C,
+    core_of: impl Fn(&'a R) -> Result<C, PostError>,
+    post: impl Fn(&[C]) -> Result<(), (usize, PostError)>,
+) -> Result<(), (usize, PostError)> {
+    debug_assert!(requests.len() <= N);
+    let mut core = [empty; N];
+    let (mut count, mut refused) = (0, Ok(()));
+    for (place, request) in core.iter_mut().zip(requests) {
+        match core_of(request) {
+            Ok(request) => *place = request,
+            Err(error) => {
+                refused = Err((count, error));
+                break;
+            }
+        }
+        count += 1;
+    }
+    post(&core[..count]).and(refused)
 }
 
 impl Drop for QueuePair {

@@ -440,9 +440,9 @@ impl<'a> SendRequest<'a> {
         self
     }
 
-    /// Fails if the address handle or the memory of the request belongs to another device, or if
-    /// the system had no memory for the request.
-    pub(super) fn check_device(&self, device: &Device) -> Result<(), PostError> {
+    /// Returns the request for `device`. Fails if the address handle or the memory of the request
+    /// belongs to another device, or if the system had no memory for the request.
+    pub(super) fn core_on(&self, device: &Device) -> Result<CoreSend<'_>, PostError> {
         let data = match &self.data {
             Data::Registered(gather) => {
                 gather.check_memory()?;
@@ -456,7 +456,7 @@ impl<'a> SendRequest<'a> {
         }
         match data.other_than(own).or(self.op_devices.other_than(own)) {
             Some(other) => Err(memory_of(other, own)),
-            None => Ok(()),
+            None => Ok(self.as_core()),
         }
     }
 
@@ -523,19 +523,15 @@ impl<'a> RecvRequest<'a> {
         self
     }
 
-    /// Fails if the memory of the request belongs to another device, or if the system had no memory
-    /// for the request.
-    pub(crate) fn check_device(&self, device: &Device) -> Result<(), PostError> {
+    /// Returns the request for `device`. Fails if its memory belongs to another device, or if the
+    /// system had no memory for the request.
+    pub(crate) fn core_on(&self, device: &Device) -> Result<CoreRecv<'_>, PostError> {
         self.into.check_memory()?;
         let own = device.identity();
         match self.into.devices.other_than(own) {
             Some(other) => Err(memory_of(other, own)),
-            None => Ok(()),
+            None => Ok(CoreRecv { wr_id: self.wr_id, sges: self.into.sges() }),
         }
-    }
-
-    pub(crate) fn as_core(&self) -> CoreRecv<'_> {
-        CoreRecv { wr_id: self.wr_id, sges: self.into.sges() }
     }
 }
 

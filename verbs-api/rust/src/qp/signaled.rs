@@ -30,12 +30,12 @@ impl SignaledRequest<'_> {
         inline: None,
     };
 
-    /// Fails if the memory belongs to another device.
-    pub fn check_device(&self, device: &Device) -> Result<(), PostError> {
+    /// Returns the request for `device`. Fails if the memory belongs to another device.
+    pub fn core_on(&self, device: &Device) -> Result<CoreSend<'_>, PostError> {
         let own = device.identity();
         match self.slice.map(|slice| slice.device).filter(|other| *other != own) {
             Some(other) => Err(memory_of(other, own)),
-            None => Ok(()),
+            None => Ok(self.as_core()),
         }
     }
 
