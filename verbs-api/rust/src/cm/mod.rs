@@ -205,6 +205,7 @@ pub use self::error::{ConnectError, ListenError, NoServiceError, ResolveError};
 #[cfg(feature = "stream")]
 pub use self::listener::RequestStream;
 pub use self::listener::{ConnectRequest, Incoming, Listener, ListenerBuilder, NextRequest};
+pub(crate) use self::options::NewQueues;
 pub use self::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options, REJECT_DATA_MAX};
 pub use self::pending::{Establish, Establishing, Pending};
 pub use self::private_data::PrivateData;

@@ -60,10 +60,7 @@ pub struct Options {
     srq: Option<SharedReceiveQueue>,
     cap: QpCap,
     signal_all: bool,
-    /// The number of entries of the private queue of an awaitable queue pair.
-    private_queue: Option<u32>,
-    /// The number of entries of one new queue for sends and receives.
-    one_queue: Option<u32>,
+    new_queues: NewQueues,
     pub(super) source: Option<SocketAddr>,
     pub(super) private_data: Vec<u8>,
     pub(super) responder_resources: Option<u8>,
@@ -86,8 +83,7 @@ impl Default for Options {
             srq: None,
             cap: DEFAULT_CAP,
             signal_all: false,
-            private_queue: None,
-            one_queue: None,
+            new_queues: NewQueues::Two,
             source: None,
             private_data: Vec::new(),
             responder_resources: None,
@@ -262,9 +258,9 @@ impl Options {
         self
     }
 
-    /// Lets both ends of the queue pair complete in one private queue.
-    pub(crate) fn private_queue(mut self, entries: u32) -> Self {
-        self.private_queue = Some(entries);
+    /// Selects the completion queues in place of those that the program names.
+    pub(crate) fn new_queues(mut self, queues: NewQueues) -> Self {
+        self.new_queues = queues;
         self
     }
 
@@ -276,12 +272,6 @@ impl Options {
             ("shared receive queue", self.srq.is_some()),
         ];
         queues.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
-    }
-
-    /// Creates one completion queue of so many entries for sends and receives.
-    pub(crate) fn one_queue(mut self, entries: u32) -> Self {
-        self.one_queue = Some(entries);
-        self
     }
 
     /// Returns the device that the options select, if they select one.
@@ -345,16 +335,11 @@ impl Options {
             Some(cq) => Ok(cq.clone()),
             None => device.create_cq(entries.max(1)),
         };
-        let (send_cq, recv_cq) = match (self.private_queue, self.one_queue) {
-            (Some(entries), _) => {
-                let queue = CompletionQueue::private(device, entries)?;
-                (queue.clone(), queue)
-            }
-            (None, Some(entries)) => {
-                let queue = device.create_cq(entries)?;
-                (queue.clone(), queue)
-            }
-            (None, None) => {
+        let both = |queue: CompletionQueue| (queue.clone(), queue);
+        let (send_cq, recv_cq) = match self.new_queues {
+            NewQueues::Private { entries } => both(CompletionQueue::private(device, entries)?),
+            NewQueues::One { entries } => both(device.create_cq(entries)?),
+            NewQueues::Two => {
                 (cq(&self.send_cq, self.cap.max_send_wr)?, cq(&self.recv_cq, self.cap.max_recv_wr)?)
             }
         };
@@ -369,6 +354,17 @@ impl Options {
         }
         Ok(builder.create()?)
     }
+}
+
+/// The completion queues of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewQueues {
+    /// Those that the program names, or else one for sends and one for receives.
+    Two,
+    /// One new queue for sends and receives.
+    One { entries: u32 },
+    /// One new queue for sends and receives, of an awaitable queue pair.
+    Private { entries: u32 },
 }
 
 /// Checks that no option exceeds its maximum. Each row has the name, the value and the maximum.

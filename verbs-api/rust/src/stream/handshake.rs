@@ -29,7 +29,7 @@ use super::RdmaStream;
 use super::builder::StreamBuilder;
 use super::error::{StreamError, of_connect};
 use super::io::Io;
-use crate::cm::{ConnectError, Connection, Establishing, Options, Pending};
+use crate::cm::{ConnectError, Connection, Establishing, NewQueues, Options, Pending};
 use crate::memory::MemoryRegion;
 
 /// Numbers of messages in flight, and of inline bytes, as in librdmacm.
@@ -83,7 +83,7 @@ pub(super) fn with_queues(builder: &StreamBuilder) -> Options {
         max_recv_sge: 1,
         max_inline_data: INLINE,
     };
-    builder.options.clone().cap(cap).one_queue(2 * requests)
+    builder.options.clone().cap(cap).new_queues(NewQueues::One { entries: 2 * requests })
 }
 
 /// Posts receives. They need no memory, because the data of the peer arrives by WRITE.

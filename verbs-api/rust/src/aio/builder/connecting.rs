@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{AsyncQueuePairBuilder, Transport, entries};
 use crate::aio::connection::AsyncConnection;
 use crate::aio::error::SetupError;
-use crate::cm::{self, ConnectRequest, Pending};
+use crate::cm::{self, ConnectRequest, NewQueues, Pending};
 
 impl AsyncQueuePairBuilder {
     /// Connects to a listener at `addr`, and posts the receives before the peer can send.
@@ -52,7 +52,10 @@ impl AsyncQueuePairBuilder {
     fn options(&self, options: &cm::Options) -> Result<cm::Options, SetupError> {
         match options.named_queue() {
             Some(object) => Err(SetupError::OtherQueue { object }),
-            None => Ok(options.clone().cap(self.cap).private_queue(entries(&self.cap))),
+            None => {
+                let queues = NewQueues::Private { entries: entries(&self.cap) };
+                Ok(options.clone().cap(self.cap).new_queues(queues))
+            }
         }
     }
 }
