@@ -72,7 +72,9 @@ impl fmt::Display for ConnectionEvent {
 /// let connection: Connection = pending.establish()?;
 /// println!("{} is connected to {}", connection.local_addr(), connection.peer_addr());
 /// # let accepted = server.join().unwrap();
+/// assert!(!connection.is_disconnected());
 /// connection.disconnect();
+/// assert!(connection.is_disconnected());
 /// assert_eq!(connection.events().wait(None)?, ConnectionEvent::Disconnected);
 /// # Ok(())
 /// # }
@@ -162,6 +164,13 @@ impl Connection {
     pub fn disconnect(&self) {
         self.connection.end();
         self.connection.id.service.run_ready_wakers();
+    }
+
+    /// Returns whether this end or the peer has disconnected. Then the queue pair is in the error
+    /// state, or enters it at once.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.connection.is_disconnected()
     }
 
     /// Returns the queue of events.

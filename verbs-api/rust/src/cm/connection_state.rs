@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Waker;
 
@@ -87,6 +88,9 @@ pub(super) struct ConnectionState {
     /// The time of its creation. Errors of the path from before explain nothing.
     since: Time,
     progress: Mutex<Progress>,
+    /// Whether one end has disconnected. It is set before the queue pair flushes its work, and
+    /// read after a flushed completion was taken.
+    is_disconnected: AtomicBool,
     /// Locked while events are handled, so that events are handled in their order.
     handling: Mutex<()>,
 }
@@ -189,6 +193,7 @@ impl ConnectionState {
             closing: Mutex::default(),
             since,
             progress,
+            is_disconnected: AtomicBool::new(false),
             handling: Mutex::default(),
         });
         made.to_state(QpState::Init, None)?;
@@ -266,6 +271,12 @@ impl ConnectionState {
     /// Returns how the connection ended, if it has ended.
     pub(super) fn how_ended(&self) -> Option<End> {
         lock(&self.progress).end
+    }
+
+    /// Returns whether one end has disconnected.
+    pub fn is_disconnected(&self) -> bool {
+        // Pairs with the store of `end`.
+        self.is_disconnected.load(Ordering::Acquire)
     }
 
     /// Records whether the connection is established.
@@ -347,6 +358,8 @@ impl ConnectionState {
 
     /// Disconnects, or confirms that the peer disconnected.
     pub fn end(&self) {
+        // Pairs with the load of `is_disconnected`.
+        self.is_disconnected.store(true, Ordering::Release);
         self.to_error();
         // This fails if the connection is not established.
         let _ = self.id.call(|cma, now, id| cma.disconnect(now, id));
