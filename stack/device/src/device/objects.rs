@@ -325,6 +325,18 @@ impl Device {
         self.with_qp(handle, |qp| qp.watched_sends())
     }
 
+    /// Lets the first request of the peer of a queue pair call `wake`, unless one has arrived.
+    pub fn watch_peer(&self, handle: QpHandle, wake: Arc<dyn Wake>) {
+        self.with_qp(handle, |qp| qp.watch_peer(wake));
+    }
+
+    /// Returns whether a request of the peer with the expected PSN has arrived since RTR. Returns
+    /// `None` if the queue pair does not exist.
+    #[must_use]
+    pub fn is_peer_heard(&self, handle: QpHandle) -> Option<bool> {
+        self.with_qp(handle, |qp| qp.is_peer_heard())
+    }
+
     /// Changes a queue pair (`ibv_modify_qp`). A `max_dest_rd_atomic` above the device's limit
     /// becomes that limit.
     ///

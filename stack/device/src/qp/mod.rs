@@ -37,6 +37,7 @@ mod headers;
 mod inbound;
 mod local_ops;
 mod origin;
+mod peer_watch;
 pub(crate) mod qp_core;
 mod queue;
 mod rc;
@@ -58,6 +59,7 @@ use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::QpContext;
 use self::origin::{Origin, PsnMatch};
+use self::peer_watch::PeerWatch;
 use self::qp_core::{QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::send_watch::{SendWatch, WatchedSends};
@@ -117,7 +119,7 @@ pub(crate) struct Qp {
     pub is_blocked: bool,
     /// The source port of the peer's packets.
     origin: Origin,
-    established: bool,
+    peer_watch: PeerWatch,
     drained: bool,
     pub core: QpCore,
     service: AnyService,
@@ -197,7 +199,7 @@ impl Qp {
             later_timer_at: Time::NEVER,
             is_blocked: false,
             origin: Origin::default(),
-            established: false,
+            peer_watch: PeerWatch::default(),
             drained: false,
             send_watch: None,
         }
@@ -249,7 +251,7 @@ impl Qp {
             (QpState::Init, QpState::Rtr) => {
                 self.service.receive_half().start(&self.core);
                 self.origin = Origin::default();
-                self.established = false;
+                self.peer_watch = PeerWatch::default();
             }
             (QpState::Rtr, QpState::Rts) => self.service.send_half().start(&self.core),
             (QpState::Sqd, QpState::Sqd) => {
@@ -470,12 +472,14 @@ impl Qp {
         {
             return;
         }
-        if state == QpState::Rtr
-            && !self.established
+        if !self.peer_watch.is_heard()
+            && info.is_request
             && self.service.psn_match(packet) == PsnMatch::Expected
         {
-            self.established = true;
-            self.core.raise(QpEventType::CommEst, cx);
+            self.peer_watch.hear();
+            if state == QpState::Rtr {
+                self.core.raise(QpEventType::CommEst, cx);
+            }
         }
         self.service.on_packet(&mut self.core, cx, packet);
         self.check_outcome(cx);
@@ -605,6 +609,16 @@ impl Qp {
     /// complete.
     pub fn watched_sends(&self) -> WatchedSends {
         self.send_watch.as_ref().map_or(WatchedSends::Completed, |watch| watch.state())
+    }
+
+    /// Lets the first request of the peer call `wake`, unless one has arrived.
+    pub fn watch_peer(&mut self, wake: Arc<dyn Wake>) {
+        self.peer_watch.begin(wake);
+    }
+
+    /// Returns whether a request of the peer with the expected PSN has arrived since RTR.
+    pub fn is_peer_heard(&self) -> bool {
+        self.peer_watch.is_heard()
     }
 
     fn advance_watch(&mut self) {

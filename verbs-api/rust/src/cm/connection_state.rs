@@ -8,6 +8,9 @@
 //!                            └──> ConnectionState::handle_events ──> phase, events, wakers
 //! ```
 //!
+//! The first request of the peer on the queue pair replaces an RTU that was lost (IBTA vol. 1,
+//! 12.9.7.2). The queue pair then wakes the same handler.
+//!
 //! With librdmacm, the program changes the queue pair when it takes an event. Here the thread that
 //! received the MAD does this: when the peer accepts, it moves the queue pair to RTS. When the peer
 //! disconnects, it moves the queue pair to the error state, so waits for completions return.
@@ -91,6 +94,9 @@ pub(super) struct ConnectionState {
     /// Whether one end has disconnected. It is set before the queue pair flushes its work, and
     /// read after a flushed completion was taken.
     is_disconnected: AtomicBool,
+    /// Whether this end has accepted, and a request of the peer establishes the connection.
+    awaits_peer: AtomicBool,
+    handler: Weak<EventHandler>,
     /// Locked while events are handled, so that events are handled in their order.
     handling: Mutex<()>,
 }
@@ -194,6 +200,8 @@ impl ConnectionState {
             since,
             progress,
             is_disconnected: AtomicBool::new(false),
+            awaits_peer: AtomicBool::new(false),
+            handler: handler.me.clone(),
             handling: Mutex::default(),
         });
         made.to_state(QpState::Init, None)?;
@@ -205,6 +213,7 @@ impl ConnectionState {
     /// Takes and handles all pending events.
     pub fn handle_events(&self) {
         let in_order = lock(&self.handling);
+        self.check_peer();
         let mut any = false;
         while let Some(event) = self.id.next_event() {
             any = true;
@@ -213,6 +222,22 @@ impl ConnectionState {
         drop(in_order);
         if any {
             self.wakers.wake();
+        }
+    }
+
+    /// Lets the first request of the peer establish the connection, as its RTU does.
+    pub fn await_peer(&self) {
+        self.awaits_peer.store(true, Ordering::Relaxed);
+        if let Some(handler) = self.handler.upgrade() {
+            self.qp.watch_peer(handler);
+        }
+    }
+
+    fn check_peer(&self) {
+        if self.awaits_peer.load(Ordering::Relaxed) && self.qp.is_peer_heard() {
+            self.awaits_peer.store(false, Ordering::Relaxed);
+            // This fails if the RTU has arrived.
+            let _ = self.id.call(|cma, now, id| cma.communication_established(now, id));
         }
     }
 

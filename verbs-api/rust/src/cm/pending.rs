@@ -247,6 +247,7 @@ impl Pending {
 
     fn accept(&self) -> Result<(), ConnectError> {
         let accepted = self.connection.to_rts(Some(self.depths)).and_then(|()| {
+            self.connection.await_peer();
             self.connection.id.call(|cma, now, id| cma.accept(now, id, &self.param()))
         });
         match accepted {

@@ -28,6 +28,16 @@ impl QueuePair {
         watched.unwrap_or(WatchedSends::Failed)
     }
 
+    /// Lets the first request of the peer call `wake`, unless one has arrived.
+    pub(crate) fn watch_peer(&self, wake: Arc<dyn Wake>) {
+        self.pd.device().core().watch_peer(self.handle, wake);
+    }
+
+    /// Returns whether a request of the peer has arrived.
+    pub(crate) fn is_peer_heard(&self) -> bool {
+        self.pd.device().core().is_peer_heard(self.handle) == Some(true)
+    }
+
     /// Changes attributes like [`modify`](Self::modify), but does not call the wakers that became
     /// ready.
     pub(crate) fn modify_without_wake(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use urxe::cm::{self, ConnectError, ConnectionEvent, Options, RejReason};
 use urxe::sim::{LinkFaults, Probability, Rng};
+use urxe::{Access, Data, RecvRequest, SendRequest};
 
 use super::{ALL_REQUESTS, Hosts, transfer};
 use crate::common::LONG;
@@ -40,6 +41,36 @@ fn a_lost_message_of_the_handshake_is_repeated() {
         assert!(range.contains(&hosts.now()), "{lost}: {:?}", hosts.now());
         transfer(&connected, &accepted, lost.as_bytes());
     }
+}
+
+#[test]
+fn data_of_the_client_replaces_a_lost_confirmation() {
+    let broken = LinkFaults { loss: Probability::ALWAYS, ..LinkFaults::default() };
+    let hosts = Hosts::new(1);
+    let listener = hosts.listener();
+    let client = hosts.ask(&hosts.options());
+    let pending = listener.wait(None).unwrap().prepare(&Options::new()).unwrap();
+    let inbox = pending.pd().allocate(64, Access::LOCAL_WRITE).unwrap();
+    pending.qp().post_recv(&RecvRequest::new(inbox.slice(..).unwrap())).unwrap();
+    let accepting = pending.start().unwrap();
+    // The RTU is lost, and so is each repeated REP.
+    let set_faults = |from, to| hosts.fabric.set_faults_between(from, to, broken.clone()).unwrap();
+    set_faults(&hosts.client, &hosts.server);
+    let connected = pollster::block_on(client).unwrap();
+    hosts.fabric.run_for(Duration::from_millis(1)).unwrap();
+    hosts.fabric.heal();
+    assert_eq!(hosts.fabric.counters().lost, 1, "the RTU");
+    set_faults(&hosts.server, &hosts.client);
+    connected.qp().post_send(&SendRequest::send(Data::inline(b"early")).signaled()).unwrap();
+    let accepted = pollster::block_on(accepting).unwrap();
+    assert!(hosts.now() < Duration::from_secs(1), "{:?}", hosts.now());
+    hosts.fabric.heal();
+    let received = accepted.recv_cq().wait_one(LONG).unwrap();
+    assert_eq!(inbox.read_vec(0, received.byte_len as usize).unwrap(), b"early");
+    let _sent = connected.send_cq().wait_one(LONG).unwrap();
+    transfer(&accepted, &connected, b"an answer");
+    connected.disconnect();
+    assert_eq!(accepted.events().wait(LONG).unwrap(), ConnectionEvent::Disconnected);
 }
 
 #[test]
