@@ -45,6 +45,13 @@ const POSTED_AT_ONCE: usize = 16;
 /// }
 /// let all: Batch<'_> = qp.batch(writes);
 /// pollster::block_on(all)?;
+/// // The former values of the counters are not needed.
+/// let counters = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
+/// let counter = |nr: u64| counters.remote().slice(nr * 8..nr * 8 + 8);
+/// let adds = (0..4).map(|nr| Ok(qp.fetch_add(counter(nr)?, 10 + nr)));
+/// let adds = adds.collect::<Result<Vec<_>, urxe::RemoteSliceError>>()?;
+/// pollster::block_on(qp.batch(adds))?;
+/// assert_eq!((counters.load_u64(0)?, counters.load_u64(24)?), (10, 13));
 /// # Ok(())
 /// # }
 /// ```
@@ -65,9 +72,10 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub(super) fn new(
         qp: &'a AsyncQueuePair,
-        operations: impl IntoIterator<Item = Operation<'a>>,
+        operations: impl IntoIterator<Item: Into<Operation<'a>>>,
     ) -> Self {
-        let (inner, operations) = (&*qp.inner, Vec::from_iter(operations));
+        let operations = Vec::from_iter(operations.into_iter().map(Into::into));
+        let inner = &*qp.inner;
         let is_fit = |operation: &Operation<'a>| {
             std::ptr::eq(operation.inner, inner)
                 && matches!(operation.progress, Progress::New(None))

@@ -257,12 +257,16 @@ impl AsyncQueuePair {
     }
 
     /// Posts several operations together, and waits for all. This is cheaper than a future for each
-    /// of them, because they share system calls and one wake-up.
+    /// of them, because they share system calls and one wake-up. Batches have [`Operation`]s, or
+    /// [`AtomicOperation`]s without their former values. [`Batch`] has examples.
     ///
     /// # Errors
     /// The future fails with the first error of an operation. It posts nothing and fails with
     /// [`OperationError::NotOfBatch`] if an operation belongs to another queue pair.
-    pub fn batch<'a>(&'a self, operations: impl IntoIterator<Item = Operation<'a>>) -> Batch<'a> {
+    pub fn batch<'a>(
+        &'a self,
+        operations: impl IntoIterator<Item: Into<Operation<'a>>>,
+    ) -> Batch<'a> {
         Batch::new(self, operations)
     }
 

@@ -248,3 +248,10 @@ impl Future for AtomicOperation<'_> {
         self.0.poll_value(cx).map_ok(|(_, former)| former)
     }
 }
+
+/// The operation without its former value, for [`AsyncQueuePair::batch`].
+impl<'a> From<AtomicOperation<'a>> for Operation<'a> {
+    fn from(atomic: AtomicOperation<'a>) -> Self {
+        atomic.0
+    }
+}

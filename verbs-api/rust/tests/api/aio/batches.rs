@@ -69,6 +69,21 @@ fn all_kinds_of_operations_keep_their_order() {
 }
 
 #[test]
+fn atomic_operations_without_their_former_values_are_a_batch() {
+    let fabric = Fabric::new(12);
+    let (a, b) = simulated(&fabric, builder().max_send_wr(8));
+    let adds = (0..30).map(|nr| a.qp.fetch_add(b.remote(nr % 3 * 8, 8), nr));
+    pollster::block_on(a.qp.batch(adds)).unwrap();
+    let sums = [0, 8, 16].map(|at| b.region.load_u64(at).unwrap());
+    assert_eq!(sums, [135, 145, 155]);
+    // Together with other operations.
+    let swap = a.qp.compare_swap(b.remote(0, 8), 135, 1);
+    let operations = [a.qp.write(b"\x05", b.remote(8, 1)), swap.into()];
+    pollster::block_on(a.qp.batch(operations)).unwrap();
+    assert_eq!(b.region.load_u64(0).unwrap(), 1);
+}
+
+#[test]
 fn the_first_failure_ends_the_batch() {
     for slots in [1, 4, 64] {
         let fabric = Fabric::new(3);
