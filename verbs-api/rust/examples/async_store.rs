@@ -98,8 +98,7 @@ async fn run(here: Device, there: Device) -> Result<usize> {
     let connection = AsyncQueuePair::builder().connect(addr, &options).await?;
     let served: Result<AsyncConnection> = server.await?;
     let served = served?;
-    let private_data = &connection.peer_private_data()[..RemoteRegion::BYTES];
-    let remote = RemoteRegion::from_bytes(private_data)?;
+    let remote = connection.peer_private_data().region()?;
     let clients: Vec<_> =
         (0..CLIENTS).map(|_| tokio::spawn(read_all(connection.clone(), remote))).collect();
     let mut reads = 0;

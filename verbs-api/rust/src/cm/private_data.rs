@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
+use crate::memory::{RemoteBytesError, RemoteRegion};
+
 /// The private data of the peer, as a message of the connection manager carries them.
 ///
 /// The messages have fields of a fixed size, filled up with zeros, and no field for the length of
@@ -71,6 +73,29 @@ impl<'a> PrivateData<'a> {
     #[must_use]
     pub fn prefix<const N: usize>(self) -> Option<&'a [u8; N]> {
         self.0.first_chunk()
+    }
+
+    /// Returns the region at the start of the data, which the peer wrote by
+    /// [`RemoteRegion::to_bytes`].
+    ///
+    /// ```
+    /// use urxe::cm::PrivateData;
+    /// use urxe::{RemoteBytesError, RemoteRegion, Rkey};
+    ///
+    /// # fn main() -> Result<(), RemoteBytesError> {
+    /// let lent = RemoteRegion { addr: 0x1000, len: 4096, rkey: Rkey(7) };
+    /// let mut field = lent.to_bytes().to_vec();
+    /// field.resize(56, 0);
+    /// assert_eq!(PrivateData::new(&field).region()?, lent);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`RemoteBytesError`] if the field is shorter than a region, or if the region
+    /// exceeds the address space.
+    pub fn region(self) -> Result<RemoteRegion, RemoteBytesError> {
+        RemoteRegion::from_bytes(self.0.get(..RemoteRegion::BYTES).unwrap_or(self.0))
     }
 
     /// Returns the bytes of `data` behind a byte with their length, for
