@@ -144,7 +144,7 @@ impl Pair {
                 pollster::block_on(async {
                     loop {
                         let is_last = self.peer_aio.recv().await.expect("success").is_empty();
-                        let _sent = self.peer_aio.send(b"ping").await.expect("success");
+                        self.peer_aio.send(b"ping").await.expect("success");
                         if is_last {
                             break;
                         }
@@ -153,7 +153,7 @@ impl Pair {
             });
             let ask = |bytes: &'static [u8]| {
                 pollster::block_on(async {
-                    let _sent = self.aio.send(bytes).await.expect("success");
+                    self.aio.send(bytes).await.expect("success");
                     let _answer = self.aio.recv().await.expect("success");
                 });
             };

@@ -38,7 +38,7 @@ async fn serve(connection: AsyncConnection) -> Result<usize> {
         let answer = procedure(&request);
         // The buffer of the request is free for the next one.
         drop(request);
-        let _sent = connection.send_with_immediate(&answer, call).await?;
+        connection.send_with_immediate(&answer, call).await?;
         calls += 1;
     }
     Ok(calls)
@@ -62,7 +62,7 @@ impl Client {
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = bounded(1);
         self.waiting.lock().unwrap().insert(call, tell);
-        let _sent = self.connection.send_with_immediate(argument, call).await?;
+        self.connection.send_with_immediate(argument, call).await?;
         Ok(told.recv().await?)
     }
 

@@ -43,7 +43,7 @@ async fn get(
     let start = (key * SLOT) as u64;
     loop {
         let slot = store.slice(start..start + SLOT as u64)?;
-        let _read = connection.read(buffer.share(..SLOT)?, slot).await?;
+        connection.read(buffer.share(..SLOT)?, slot).await?;
         let (first, last) = (buffer.load_u64(0)?, buffer.load_u64(SLOT - 8)?);
         let value = buffer.read_vec(8, SLOT - 16)?;
         if first == last && value.iter().all(|byte| *byte == first as u8) {

@@ -224,7 +224,7 @@
 //! qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
 //! peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
 //! pollster::block_on(async {
-//!     let _sent = qp.send(b"hello").await?;
+//!     qp.send(b"hello").await?;
 //!     assert_eq!(peer.recv().await?.to_vec(), b"hello");
 //!     Ok(())
 //! })

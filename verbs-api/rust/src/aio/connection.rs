@@ -33,7 +33,7 @@ use crate::cm::{Close, Connection, ConnectionEvents, PrivateData};
 /// # let client = std::thread::spawn(move || pollster::block_on(async {
 /// let options = Options::new().device(&there);
 /// let connection: AsyncConnection = AsyncQueuePair::builder().connect(addr, &options).await?;
-/// let _sent = connection.send(b"hello").await.unwrap();
+/// connection.send(b"hello").await.unwrap();
 /// # Ok::<_, SetupError>(connection)
 /// # }));
 /// assert_eq!(pollster::block_on(serve(&listener))?, b"hello");

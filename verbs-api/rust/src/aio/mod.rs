@@ -23,10 +23,10 @@
 //! let table = peer_pd.allocate(4096, rights)?;
 //! let local = Arc::new(pd.allocate(4096, Access::LOCAL_WRITE)?);
 //! pollster::block_on(async {
-//!     let _sent = qp.send(b"ping").await?;
+//!     qp.send(b"ping").await?;
 //!     assert_eq!(peer.recv().await?.to_vec(), b"ping");
-//!     let _written = qp.write(b"value", table.remote()).await?;
-//!     let _read = qp.read(local.share(..5)?, table.remote()).await?;
+//!     qp.write(b"value", table.remote()).await?;
+//!     qp.read(local.share(..5)?, table.remote()).await?;
 //!     assert_eq!(local.read_vec(0, 5)?, b"value");
 //!     Ok(())
 //! })
@@ -90,7 +90,7 @@ pub use self::builder::AsyncQueuePairBuilder;
 pub use self::connection::AsyncConnection;
 pub use self::error::{OperationError, SetupError};
 pub use self::local::{Payload, SharedSlice};
-pub use self::operation::{AtomicOperation, Operation};
+pub use self::operation::{AtomicOperation, Completed, Operation};
 pub use self::receive::{Receive, Received};
 
 use self::operation::{Local, Work};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -185,11 +186,47 @@ enum Step {
     Completed((Completion, u64)),
 }
 
+/// The completion of an awaited operation, which succeeded. It dereferences to a [`Completion`].
+///
+/// A program may ignore it, because a failed operation is an error. A [`Completion`] that a program
+/// polled must be checked.
+///
+/// ```
+/// use urxe::WcOpcode;
+/// use urxe::aio::{AsyncQueuePair, Completed};
+/// # use urxe::{ConnectOptions, sim::Fabric};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let qp = AsyncQueuePair::builder().create(&a.alloc_pd()?)?;
+/// # let peer = AsyncQueuePair::builder().create(&b.alloc_pd()?)?;
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// pollster::block_on(async {
+///     qp.send(b"one").await?;
+///     let completed: Completed = qp.send(b"two").await?;
+///     assert_eq!(completed.opcode, WcOpcode::Send);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed(Completion);
+
+impl Deref for Completed {
+    type Target = Completion;
+
+    fn deref(&self) -> &Completion {
+        &self.0
+    }
+}
+
 impl Future for Operation<'_> {
-    type Output = Result<Completion, OperationError>;
+    type Output = Result<Completed, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_value(cx).map_ok(|(completion, _)| completion)
+        self.poll_value(cx).map_ok(|(completion, _)| Completed(completion))
     }
 }
 
