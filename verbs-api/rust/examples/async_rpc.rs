@@ -32,8 +32,12 @@ fn procedure(request: &Received) -> Vec<u8> {
 /// Answers the calls of one client until it disconnects.
 async fn serve(connection: AsyncConnection) -> Result<usize> {
     let mut calls = 0;
-    // The receive fails when the client has disconnected.
-    while let Ok(request) = connection.recv().await {
+    loop {
+        let request = match connection.recv().await {
+            Ok(request) => request,
+            Err(OperationError::Disconnected { .. }) => return Ok(calls),
+            Err(error) => return Err(error.into()),
+        };
         let call = request.imm_data().ok_or("a request has no number")?;
         let answer = procedure(&request);
         // The buffer of the request is free for the next one.
@@ -41,7 +45,6 @@ async fn serve(connection: AsyncConnection) -> Result<usize> {
         connection.send_with_immediate(&answer, call).await?;
         calls += 1;
     }
-    Ok(calls)
 }
 
 /// A client whose tasks call at the same time.
@@ -128,9 +131,8 @@ pub(crate) fn main() -> Result<()> {
             client.run(name).await?;
             client.connection.close().await?;
             // Nothing can be sent after the end.
-            let late: std::result::Result<_, OperationError> =
-                client.connection.send(b"late").await;
-            assert!(late.is_err());
+            let late = client.connection.send(b"late").await;
+            assert_eq!(late, Err(OperationError::Disconnected { peer: addr }));
         }
         let calls = server.await?;
         assert_eq!(calls, CLIENTS * TASKS * CALLS);

@@ -1,5 +1,7 @@
 //! The error of a failed work request.
 
+use std::fmt;
+
 use urxe_wire::Qpn;
 
 use super::{WcOpcode, WcStatus};
@@ -7,13 +9,8 @@ use super::{WcOpcode, WcStatus};
 /// A work request that failed, made by [`Completion::ok`](super::Completion::ok).
 ///
 /// The message names the operation, `wr_id`, the queue pair and the status, and for the frequent
-/// statuses also the usual cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error(
-    "{} with wr_id {wr_id} on queue pair {qp_num} failed: {status}{}",
-    operation(*opcode),
-    hint(*status)
-)]
+/// statuses also the usual cause. The alternate form (`{:#}`) omits `wr_id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct WcError {
     /// The status, which is not [`WcStatus::Success`].
@@ -25,6 +22,19 @@ pub struct WcError {
     /// The identifier of the request, as the program posted it.
     pub wr_id: u64,
 }
+
+impl fmt::Display for WcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, opcode, qp_num, wr_id } = *self;
+        f.write_str(operation(opcode))?;
+        if !f.alternate() {
+            write!(f, " with wr_id {wr_id}")?;
+        }
+        write!(f, " on queue pair {qp_num} failed: {status}{}", hint(status))
+    }
+}
+
+impl std::error::Error for WcError {}
 
 /// Returns the name of an operation in a sentence.
 const fn operation(opcode: WcOpcode) -> &'static str {

@@ -173,7 +173,8 @@ impl<'a> Batch<'a> {
                 }
             } else {
                 driving.end(inner);
-                return Poll::Ready(failed.map_or(Ok(()), Err));
+                let outcome = failed.map_or(Ok(()), |error| Err(inner.explained(error)));
+                return Poll::Ready(outcome);
             }
         }
     }

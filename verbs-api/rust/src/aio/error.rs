@@ -1,5 +1,8 @@
 //! The errors of awaitable queue pairs.
 
+#[cfg(feature = "cm")]
+use std::net::SocketAddr;
+
 use urxe_stack::allocate::OutOfMemory;
 use urxe_stack::cq::{CqError, WcError};
 use urxe_stack::device::{CreateCqError, CreateQpError, ModifyError};
@@ -29,10 +32,21 @@ urxe_stack::errors! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum OperationError {
-        /// The request failed, or the queue pair is in the error state.
-        #[error(transparent)] Failed(#[from] WcError) = EIO,
+        /// The request failed, or the queue pair is in the error state. The message omits `wr_id`,
+        /// which the program did not choose.
+        #[error("{0:#}")] Failed(WcError) = EIO,
+        /// The request was flushed. Requests that failed before have the reason, if there is one.
+        /// The peer may have executed a flushed request.
+        #[cfg(feature = "cm")]
+        #[error("the connection to {peer} has ended: one end disconnected, or the program of \
+                 {peer} died; connect again")]
+        Disconnected { peer: SocketAddr } = libc::ECONNRESET,
+        #[error("{given} bytes without a region, but the queue pair copies at most {allowed}: \
+                 pass a slice by `ProtectionDomain::share_bytes` or `MemoryRegion::share`, or set \
+                 `AsyncQueuePairBuilder::max_inline_data`")]
+        TooManyBytes { given: usize, allowed: u32 } = EINVAL,
         /// The queue pair does not accept the request.
-        #[error(transparent)] Post(#[from] PostError),
+        #[error(transparent)] Post(PostError),
         /// The completion queue cannot be used any more.
         #[error(transparent)] Cq(#[from] CqError),
         #[error("the queue pair was created without receives: \
@@ -81,5 +95,20 @@ urxe_stack::errors! {
         #[error("the options name a {object}, but an awaitable queue pair has queues of its own: \
                  remove it from the options")]
         OtherQueue { object: &'static str } = EINVAL,
+    }
+}
+
+impl From<WcError> for OperationError {
+    fn from(error: WcError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<PostError> for OperationError {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::TooMuchInline { given, allowed } => Self::TooManyBytes { given, allowed },
+            error => Self::Post(error),
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Local memory of awaitable operations, which stays registered until the operation completes.
 
 use std::fmt;
+use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use urxe_stack::memory::Access;
+
 use super::operation::Local;
-use crate::memory::{MemoryRegion, RegionSlice, SliceError};
+use crate::memory::{AllocateError, MemoryRegion, RegionSlice, SliceError};
+use crate::pd::ProtectionDomain;
 
 /// A slice of a region that it keeps alive, made by [`MemoryRegion::share`].
 ///
@@ -44,6 +48,47 @@ impl MemoryRegion {
     ) -> Result<SharedSlice, SliceError> {
         let slice = self.slice(range)?.detached();
         Ok(SharedSlice { region: Arc::clone(self), slice })
+    }
+}
+
+impl ProtectionDomain {
+    /// Returns a copy of `bytes` in a region of its own, for a SEND or WRITE of an
+    /// [`AsyncQueuePair`](crate::aio::AsyncQueuePair). The region is dropped when the operation has
+    /// completed. [`MemoryRegion::share`] avoids the allocation and registration of each call.
+    ///
+    /// ```
+    /// use urxe::aio::AsyncQueuePair;
+    /// # use urxe::{ConnectOptions, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = Fabric::new(1);
+    /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+    /// # let qp = AsyncQueuePair::builder().create(&a.alloc_pd()?)?;
+    /// # let peer = AsyncQueuePair::builder().create(&b.alloc_pd()?)?;
+    /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+    /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// let text = "a text of any length ".repeat(100);
+    /// pollster::block_on(async {
+    ///     qp.send(qp.pd().share_bytes(text.as_bytes())?).await?;
+    ///     assert_eq!(peer.recv().await?.to_vec(), text.as_bytes());
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails as [`allocate`](Self::allocate) does, and if there are more than 2^32 - 1 bytes.
+    pub fn share_bytes(&self, bytes: &[u8]) -> Result<SharedSlice, AllocateError> {
+        let len = bytes.len();
+        let error = || io::Error::from_raw_os_error(libc::EMSGSIZE);
+        if u32::try_from(len).is_err() {
+            return Err(AllocateError::Memory { len, error: error() });
+        }
+        // A region has at least one byte.
+        let region = Arc::new(self.allocate(len.max(1), Access::empty())?);
+        let written = region.write(0, bytes);
+        debug_assert_eq!(written, Ok(()), "the region has room for the bytes");
+        region.share(..len).map_err(|_| AllocateError::Memory { len, error: error() })
     }
 }
 

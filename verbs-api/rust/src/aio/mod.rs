@@ -37,6 +37,35 @@
 //! [`AsyncQueuePairBuilder::connect`] and [`AsyncQueuePairBuilder::accept`] connect by IP address
 //! and port. They return an [`AsyncConnection`].
 //!
+//! # Data
+//! A SEND or WRITE of up to 64 bytes
+//! ([`max_inline_data`](AsyncQueuePairBuilder::max_inline_data)) takes `&[u8]`. Longer data is in a
+//! region: [`ProtectionDomain::share_bytes`] copies bytes into a new one, and
+//! [`MemoryRegion::share`](crate::MemoryRegion::share) names a slice of one that the program keeps,
+//! which is faster.
+//!
+//! # The end of a connection
+//! The operations of an [`AsyncConnection`] fail with [`OperationError::Disconnected`] when one end
+//! has disconnected or the peer's program has died. A server ends its loop then:
+//!
+#![cfg_attr(feature = "cm", doc = "```")]
+#![cfg_attr(not(feature = "cm"), doc = "```ignore")]
+//! use urxe::aio::{AsyncConnection, OperationError};
+//!
+//! /// Answers each message until the client disconnects.
+//! async fn echo(connection: &AsyncConnection) -> Result<(), Box<dyn std::error::Error>> {
+//!     loop {
+//!         let message = match connection.recv().await {
+//!             Ok(message) => message.to_vec(),
+//!             Err(OperationError::Disconnected { .. }) => return Ok(()),
+//!             Err(error) => return Err(error.into()),
+//!         };
+//!         // The message may be too long for inline data.
+//!         connection.send(connection.pd().share_bytes(&message)?).await?;
+//!     }
+//! }
+//! ```
+//!
 //! # Dropped futures
 //! A program may drop each future at any time, for example by a timeout. A posted request is not
 //! cancelled by that; its memory stays registered until it completes, and then its entry of the

@@ -166,12 +166,12 @@ impl<'a> Operation<'a> {
                         Ok(()) => continue,
                         Err((_, error)) => {
                             inner.release(key);
-                            Err(OperationError::Post(error))
+                            Err(OperationError::from(error))
                         }
                     }
                 }
                 Poll::Ready(Ok(Step::Completed(completed))) => Ok(completed),
-                Poll::Ready(Err(error)) => Err(error),
+                Poll::Ready(Err(error)) => Err(inner.explained(error)),
             };
             *progress = Progress::Done;
             driving.end(inner);

@@ -30,6 +30,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use urxe_stack::allocate::{self, OutOfMemory};
+#[cfg(feature = "cm")]
+use urxe_stack::cq::WcStatus;
 use urxe_stack::cq::{ArmKind, Completion, CqError, WcError, WcOpcode};
 
 use super::busy_polling::BusyPolling;
@@ -315,6 +317,19 @@ impl Inner {
 
     pub fn device(&self) -> &Device {
         self.cq.device()
+    }
+
+    /// Names the end of the connection as the reason of a flushed request.
+    pub fn explained(&self, error: OperationError) -> OperationError {
+        match (&self.transport, error) {
+            #[cfg(feature = "cm")]
+            (Transport::Connected(connection), OperationError::Failed(failed))
+                if failed.status == WcStatus::WrFlushErr && connection.is_disconnected() =>
+            {
+                OperationError::Disconnected { peer: connection.peer_addr() }
+            }
+            _ => error,
+        }
     }
 
     /// Takes all completions and gives them to their operations.

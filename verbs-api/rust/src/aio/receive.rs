@@ -65,7 +65,7 @@ impl Future for Receive<'_> {
         if found.is_ready() {
             driving.end(inner);
         }
-        found.map_ok(|(index, completion)| {
+        found.map_err(|error| inner.explained(error)).map_ok(|(index, completion)| {
             let inner = Arc::clone(inner);
             Received { inner, index, completion }
         })

@@ -69,3 +69,60 @@ fn a_rejected_client_and_a_dropped_connect_leave_nothing() {
     assert!(matches!(error, SetupError::Connect(cm::ConnectError::Rejected { .. })), "{error}");
     server.join().unwrap();
 }
+
+/// Returns both ends of a connection, the listening end last.
+async fn connected(net: u8) -> (AsyncConnection, AsyncConnection) {
+    let (listener, options) = (listener(net), client(net));
+    let addr = listener.local_addr();
+    let server = std::thread::spawn(move || {
+        pollster::block_on(async {
+            let request = listener.next().await.unwrap();
+            builder().receives(2, 64).accept(request, &Options::new()).await.unwrap()
+        })
+    });
+    let client = builder().receives(2, 64).connect(addr, &options).await.unwrap();
+    (client, server.join().unwrap())
+}
+
+#[test]
+fn operations_after_the_end_say_that_the_connection_ended() {
+    pollster::block_on(async {
+        // The peer drops its end while this end waits.
+        let (here, there) = connected(67).await;
+        let peer = here.peer_addr();
+        let waiting = std::thread::spawn(move || {
+            let error = pollster::block_on(here.recv()).unwrap_err();
+            (here, error)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(there);
+        let (here, error) = waiting.join().unwrap();
+        assert_eq!((error, error.errno()), (OperationError::Disconnected { peer }, 104));
+        says(&error, &format!("the connection to {peer} has ended"));
+        let table = here.pd().allocate(8, Access::LOCAL_WRITE).unwrap();
+        let late = here.batch([here.send(b"late"), here.write(b"late", table.remote())]).await;
+        assert_eq!(late, Err(error));
+        assert_eq!(here.fetch_add(table.remote(), 1).await, Err(error));
+        // This end disconnects.
+        let (here, there) = connected(68).await;
+        let peer = here.peer_addr();
+        here.disconnect();
+        assert_eq!(here.send(b"late").await, Err(OperationError::Disconnected { peer }));
+        drop(there);
+    });
+}
+
+#[test]
+fn a_queue_pair_that_failed_has_the_reason_of_its_failure() {
+    pollster::block_on(async {
+        let (here, there) = connected(69).await;
+        let long = here.pd().share_bytes(&[7; 65]).unwrap();
+        let OperationError::Failed(error) = here.send(long).await.unwrap_err() else { panic!() };
+        assert_eq!(error.status, WcStatus::RemInvReqErr);
+        let OperationError::Failed(error) = there.recv().await.unwrap_err() else { panic!() };
+        assert_eq!(error.status, WcStatus::LocLenErr);
+        // Neither end has disconnected, so later requests are flushed for another reason.
+        let OperationError::Failed(error) = here.send(b"late").await.unwrap_err() else { panic!() };
+        assert_eq!(error.status, WcStatus::WrFlushErr);
+    });
+}

@@ -47,7 +47,11 @@ fn a_failed_operation_names_itself_and_all_others_resolve() {
     let mut write = a.qp.write(b"text", forbidden.remote());
     assert!(poll_once(&mut write).is_pending());
     tasks.spawn(async {
-        let OperationError::Failed(error) = write.await.unwrap_err() else { panic!("it failed") };
+        let failure = write.await.unwrap_err();
+        // The program chose no `wr_id`.
+        assert!(!failure.to_string().contains("wr_id"), "{failure}");
+        says(&failure, &format!("RDMA WRITE on queue pair {} failed", a.qp.qpn()));
+        let OperationError::Failed(error) = failure else { panic!("it failed") };
         assert_eq!((error.opcode, error.status), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr));
         assert_eq!(error.qp_num, a.qp.qpn());
         says(&error, "wr_id");
@@ -143,6 +147,41 @@ fn each_kind_of_operation_has_its_effect() {
         assert_eq!(a.qp.fetch_add(mark, 2).await.unwrap(), 5);
         assert_eq!(log.load_u64(64).unwrap(), 7);
         let _ = a.qp.send(&[]).solicited().await.unwrap();
+        assert!(b.qp.recv().await.unwrap().is_empty());
+    });
+}
+
+#[test]
+#[deny(unused_must_use)]
+fn a_program_may_ignore_the_completion_of_an_operation() {
+    let fabric = Fabric::new(1);
+    let (a, b) = simulated(&fabric, builder());
+    pollster::block_on(async {
+        a.qp.send(b"one").await?;
+        let completed: Completed = a.qp.send(b"two").await?;
+        assert_eq!((completed.opcode, completed.qp_num), (WcOpcode::Send, a.qp.qpn()));
+        assert_eq!(b.qp.recv().await?.to_vec(), b"one");
+        Ok::<(), OperationError>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn bytes_that_are_too_long_for_inline_data_are_sent_from_a_region() {
+    let fabric = Fabric::new(1);
+    let (a, b) = simulated(&fabric, builder().max_inline_data(64).receives(4, 9000));
+    let long: Vec<u8> = (0..9000).map(|nr| nr as u8).collect();
+    pollster::block_on(async {
+        let allowed = a.qp.query().cap.max_inline_data;
+        let too_many = OperationError::TooManyBytes { given: 9000, allowed };
+        assert_eq!(a.qp.send(&long).await, Err(too_many));
+        assert_eq!(a.qp.batch([a.qp.send(&long)]).await, Err(too_many));
+        says(&too_many, "ProtectionDomain::share_bytes");
+        a.qp.send(a.qp.pd().share_bytes(&long).unwrap()).await.unwrap();
+        assert_eq!(b.qp.recv().await.unwrap().to_vec(), long);
+        a.qp.write(a.qp.pd().share_bytes(&long).unwrap(), b.remote(8, 9000)).await.unwrap();
+        assert_eq!(b.region.read_vec(8, 9000).unwrap(), long);
+        a.qp.send(a.qp.pd().share_bytes(&[]).unwrap()).await.unwrap();
         assert!(b.qp.recv().await.unwrap().is_empty());
     });
 }
