@@ -145,6 +145,15 @@ impl Io {
     /// Reads up to `into.len()` bytes. Returns 0 at the end of the stream, and `None` while the
     /// peer has sent nothing.
     pub fn try_read(&self, into: &mut [u8]) -> Option<Result<usize, StreamError>> {
+        self.try_copy(into, true)
+    }
+
+    /// Copies the bytes that the next read returns.
+    pub fn try_peek(&self, into: &mut [u8]) -> Option<Result<usize, StreamError>> {
+        self.try_copy(into, false)
+    }
+
+    fn try_copy(&self, into: &mut [u8], consume: bool) -> Option<Result<usize, StreamError>> {
         if into.is_empty() {
             return Some(Ok(0));
         }
@@ -157,8 +166,10 @@ impl Io {
                     read += place.len();
                     in_buffer(self.buffers.receive.read(range.start, place));
                 }
-                state.protocol.receiver.consume(read);
-                self.send_grants(state);
+                if consume || read == 0 {
+                    state.protocol.receiver.consume(read);
+                    self.send_grants(state);
+                }
                 if read > 0 {
                     return Some(Ok(read));
                 }
@@ -237,13 +248,23 @@ impl Io {
         });
     }
 
+    /// Ends the connection without the end of the stream.
+    pub fn abort(&self) {
+        self.with_state(|state| {
+            state.fail(StreamError::ShutDown);
+            state.must_disconnect = true;
+        });
+    }
+
     /// Makes the queue pair of the peer acknowledge a message, so that a dead peer is detected.
-    pub fn send_keepalive(&self) {
+    /// Returns whether the stream has not failed.
+    pub fn send_keepalive(&self) -> bool {
         self.with_state(|state| {
             if let Some(post) = state.protocol.control(Control::Keepalive) {
                 self.post(state, &post, &[]);
             }
-        });
+            state.failure.is_none()
+        })
     }
 
     /// Handles all completions, and calls `step` under the lock.
@@ -405,6 +426,14 @@ impl Io {
         match self.connection.qp().post_send_without_wake(request) {
             Ok(()) => state.outstanding += u32::from(counts(post.message)),
             Err(error) => self.refused(state, error),
+        }
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        if !self.connection.device().inner.backend.is_inherited() {
+            self.send_end();
         }
     }
 }

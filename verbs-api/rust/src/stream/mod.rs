@@ -70,6 +70,19 @@
 //! The peer then reads the bytes that have arrived, and the end. If some have not arrived, it reads
 //! [`StreamError::Reset`] in place of the end.
 //!
+//! # For programs that use TCP streams
+//! | `TcpStream` of tokio | here |
+//! |---|---|
+//! | `split` | `tokio::io::split`, `smol::io::split` |
+//! | `into_split` | [`RdmaStream::into_split`], without a lock between the halves |
+//! | `peek` | [`RdmaStream::peek`] |
+//! | `set_nodelay` | nothing: no byte waits for an acknowledgement of earlier ones |
+//! | `set_linger` of 0 | [`RdmaStream::abort`] |
+//! | `SO_KEEPALIVE` | [`RdmaStream::keep_alive`] and a task |
+//! | `SO_SNDBUF`, `SO_RCVBUF` | [`StreamBuilder::send_buffer`], [`StreamBuilder::receive_buffer`] |
+//!
+//! `tokio::io::copy_bidirectional` makes a proxy from a TCP stream and an [`RdmaStream`].
+//!
 //! # Back-pressure
 //! A stream has a send buffer and a receive buffer of fixed sizes ([`StreamBuilder`]). A writer
 //! waits while the receive buffer of the peer is full, or 384 messages wait there. No peer can make
@@ -81,7 +94,7 @@
 //! do. Bytes that arrived before the error can be read first. A peer that violates the protocol is
 //! disconnected. A peer that died is reported to readers when it is disconnected, which urxe's
 //! watcher and kernels do for their processes. For hosts that vanish, see
-//! [`RdmaStream::send_keepalive`].
+//! [`RdmaStream::keep_alive`].
 //!
 //! # Differences from rsockets
 //! `riomap` and `riowrite` are absent: a peer cannot map memory here. A listener returns a stream
@@ -94,10 +107,12 @@ mod error;
 mod handshake;
 mod io;
 mod listener;
+mod split;
 mod traits;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use self::builder::{Connect, StreamBuilder};
@@ -105,18 +120,19 @@ pub use self::error::StreamError;
 #[cfg(feature = "stream")]
 pub use self::listener::AcceptStream;
 pub use self::listener::{Accept, RdmaListener};
+pub use self::split::{KeepAlive, OwnedReadHalf, OwnedWriteHalf};
 pub use self::traits::Blocking;
 
 /// A stream of bytes to a peer. The [module](self) has examples, and describes its end.
 pub struct RdmaStream {
-    io: io::Io,
+    io: Arc<io::Io>,
     reading: io::Slot,
     writing: io::Slot,
 }
 
 impl RdmaStream {
     fn new(io: io::Io) -> Self {
-        Self { io, reading: None, writing: None }
+        Self { io: Arc::new(io), reading: None, writing: None }
     }
 
     /// Connects to `addr` over one of the configured devices. [Await](Connect) the returned value,
@@ -151,9 +167,16 @@ impl RdmaStream {
     /// Sends a message without data, which the queue pair of the peer acknowledges. If the peer is
     /// gone, the stream fails after the repetitions of the message, so that a reader does not wait
     /// for ever. Peers do not notice the message. A program that must detect vanished hosts calls
-    /// this at intervals.
+    /// this at intervals, or [`KeepAlive::send`] in a task of its own.
     pub fn send_keepalive(&self) {
         self.io.send_keepalive();
+    }
+
+    /// Ends both sides at once, as an error of the program: the peer reads the bytes that have
+    /// arrived, and then [`StreamError::Reset`] in place of the end. A proxy passes a broken
+    /// connection on in this way. `TcpStream` has this as a linger time of 0.
+    pub fn abort(self) {
+        self.io.abort();
     }
 }
 
@@ -171,6 +194,15 @@ impl RdmaStream {
     ) -> Poll<std::io::Result<usize>> {
         let Self { io, reading, .. } = self;
         io.poll(reading, cx, || io.try_read(into))
+    }
+
+    /// Copies the bytes that the next read returns, and leaves them in the stream.
+    ///
+    /// # Errors
+    /// Fails with an error that contains a [`StreamError`].
+    pub fn poll_peek(&mut self, cx: &Context<'_>, into: &mut [u8]) -> Poll<std::io::Result<usize>> {
+        let Self { io, reading, .. } = self;
+        io.poll(reading, cx, || io.try_peek(into))
     }
 
     /// Sends the first bytes of `from`, and returns their number. Waits while the peer lends no
@@ -212,13 +244,5 @@ impl fmt::Debug for RdmaStream {
             .field("local_addr", &self.local_addr())
             .field("peer_addr", &self.peer_addr())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for RdmaStream {
-    fn drop(&mut self) {
-        if !self.io.connection.device().inner.backend.is_inherited() {
-            self.io.send_end();
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::RdmaStream;
+use super::{OwnedReadHalf, OwnedWriteHalf, RdmaStream};
 
 #[cfg(any(feature = "tokio", feature = "futures"))]
 use std::{
@@ -11,76 +11,95 @@ use std::{
     task::{Context, Poll},
 };
 
-/// With the feature `tokio`.
-///
-/// * `poll_write` waits while the peer lends no memory, so a peer that does not read stops the
-///   writer.
-/// * `poll_flush` sends all bytes, and does not wait for the peer.
-/// * `poll_shutdown` ends this side, and waits until the peer has acknowledged all bytes. The peer
-///   can send on.
-#[cfg(feature = "tokio")]
-impl tokio::io::AsyncRead for RdmaStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut tokio::io::ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = self.poll_read_bytes(cx, buf.initialize_unfilled());
-        read.map(|read| read.map(|bytes| buf.advance(bytes)))
-    }
+/// Implements the traits of a type that reads.
+macro_rules! reads {
+    ($of:ty) => {
+        /// With the feature `tokio`.
+        #[cfg(feature = "tokio")]
+        impl tokio::io::AsyncRead for $of {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut tokio::io::ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                let read = self.poll_read_bytes(cx, buf.initialize_unfilled());
+                read.map(|read| read.map(|bytes| buf.advance(bytes)))
+            }
+        }
+
+        /// With the feature `futures`, for the traits of futures, smol and async-std.
+        #[cfg(feature = "futures")]
+        impl futures_io::AsyncRead for $of {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_read_bytes(cx, buf)
+            }
+        }
+    };
 }
 
-/// With the feature `tokio`: as for [`AsyncRead`](tokio::io::AsyncRead).
-#[cfg(feature = "tokio")]
-impl tokio::io::AsyncWrite for RdmaStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_bytes(cx, buf)
-    }
+/// Implements the traits of a type that writes.
+macro_rules! writes {
+    ($of:ty) => {
+        /// With the feature `tokio`.
+        ///
+        /// * `poll_write` waits while the peer lends no memory, so a peer that does not read stops
+        ///   the writer.
+        /// * `poll_flush` sends all bytes, and does not wait for the peer.
+        /// * `poll_shutdown` ends this side, and waits until the peer has acknowledged all bytes.
+        ///   The peer can send on.
+        #[cfg(feature = "tokio")]
+        impl tokio::io::AsyncWrite for $of {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_write_bytes(cx, buf)
+            }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.send_deferred())
-    }
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.send_deferred())
+            }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_end(cx)
-    }
+            fn poll_shutdown(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                self.poll_end(cx)
+            }
+        }
+
+        /// With the feature `futures`. `poll_close` ends this side, as `poll_shutdown` of tokio
+        /// does.
+        #[cfg(feature = "futures")]
+        impl futures_io::AsyncWrite for $of {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_write_bytes(cx, buf)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.send_deferred())
+            }
+
+            fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.poll_end(cx)
+            }
+        }
+    };
 }
 
-/// With the feature `futures`, for the traits of futures, smol and async-std.
-#[cfg(feature = "futures")]
-impl futures_io::AsyncRead for RdmaStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_read_bytes(cx, buf)
-    }
-}
-
-/// With the feature `futures`. `poll_close` ends this side, as `poll_shutdown` of tokio does.
-#[cfg(feature = "futures")]
-impl futures_io::AsyncWrite for RdmaStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_bytes(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.send_deferred())
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_end(cx)
-    }
-}
+reads!(RdmaStream);
+reads!(OwnedReadHalf);
+writes!(RdmaStream);
+writes!(OwnedWriteHalf);
 
 /// A stream for threads, made by [`RdmaStream::blocking`]: [`io::Read`] and [`io::Write`].
 ///

@@ -130,3 +130,95 @@ fn a_dropped_future_loses_no_bytes() {
     accepted.blocking().read_exact(&mut read).unwrap();
     assert_eq!(&read, b"bytes");
 }
+
+#[test]
+fn halves_end_each_for_itself() {
+    let [accepted, connected] = pair(117);
+    let (mut reader, mut writer) = connected.into_split();
+    let (mut server_reader, server_writer) = accepted.into_split();
+    let (mut got, mut answer) = (Vec::new(), Vec::new());
+    smol::block_on(async {
+        use smol::io::{AsyncReadExt, AsyncWriteExt};
+
+        writer.write_all(b"question").await.unwrap();
+        // Dropping the half ends this side, and the peer can answer.
+        drop(writer);
+        server_reader.read_to_end(&mut got).await.unwrap();
+        let mut server_writer = server_writer;
+        server_writer.write_all(b"answer").await.unwrap();
+        server_writer.close().await.unwrap();
+        reader.read_to_end(&mut answer).await.unwrap();
+    });
+    assert_eq!((got.as_slice(), answer.as_slice()), (&b"question"[..], &b"answer"[..]));
+}
+
+#[test]
+fn two_threads_use_the_halves_at_the_same_time() {
+    let [accepted, connected] = pair(118);
+    let (mut reader, mut writer) = accepted.into_split();
+    let echo = thread::spawn(move || {
+        smol::block_on(async {
+            smol::io::copy(&mut reader, &mut writer).await.unwrap();
+            smol::io::AsyncWriteExt::close(&mut writer).await.unwrap();
+        });
+    });
+    let (mut reader, mut writer) = connected.into_split();
+    let sending = thread::spawn(move || {
+        smol::block_on(async {
+            use smol::io::AsyncWriteExt;
+
+            writer.write_all(&bytes(0..1 << 20)).await.unwrap();
+            writer.close().await.unwrap();
+        });
+    });
+    let mut echoed = Vec::new();
+    smol::block_on(smol::io::AsyncReadExt::read_to_end(&mut reader, &mut echoed)).unwrap();
+    assert!(echoed == bytes(0..1 << 20), "the echo differs");
+    sending.join().unwrap();
+    echo.join().unwrap();
+}
+
+#[test]
+fn a_peek_leaves_the_bytes_in_the_stream() {
+    let [mut accepted, connected] = pair(119);
+    connected.blocking().write_all(b"GET /").unwrap();
+    smol::block_on(async {
+        let mut start = [0; 3];
+        for _ in 0..2 {
+            assert_eq!(accepted.peek(&mut start).await.unwrap(), 3);
+            assert_eq!(&start, b"GET");
+        }
+        let (mut reader, _writer) = accepted.into_split();
+        assert_eq!(reader.peek(&mut start[..1]).await.unwrap(), 1);
+        let mut all = [0; 5];
+        smol::io::AsyncReadExt::read_exact(&mut reader, &mut all).await.unwrap();
+        assert_eq!(&all, b"GET /");
+        connected.blocking().shutdown().unwrap();
+        assert_eq!(reader.peek(&mut start).await.unwrap(), 0, "the end");
+    });
+}
+
+#[test]
+fn an_aborted_stream_has_no_end() {
+    let [accepted, connected] = pair(122);
+    connected.blocking().write_all(b"half of").unwrap();
+    let mut read = [0; 7];
+    accepted.blocking().read_exact(&mut read).unwrap();
+    connected.abort();
+    let error = accepted.blocking().read(&mut read).unwrap_err();
+    assert_eq!(reason(&error), StreamError::Reset { peer: accepted.peer_addr() });
+}
+
+#[test]
+fn a_keep_alive_handle_does_not_keep_the_stream() {
+    let [accepted, connected] = pair(126);
+    let keep_alive = connected.keep_alive();
+    assert!(keep_alive.send());
+    let (reader, writer) = connected.into_split();
+    drop(writer);
+    assert!(keep_alive.send(), "a half is there");
+    drop(reader);
+    assert!(!keep_alive.send());
+    // The peer reads the end.
+    assert_eq!(read_to_end(&accepted).unwrap(), b"");
+}

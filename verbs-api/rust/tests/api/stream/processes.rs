@@ -111,8 +111,10 @@ fn a_keepalive_detects_a_peer_that_vanished() {
     server.kill();
     let mut idle = stream.blocking().timeout(Duration::from_millis(20));
     assert_eq!(idle.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
-    stream.send_keepalive();
+    let keep_alive = stream.keep_alive();
+    assert!(keep_alive.send());
     let error = stream.blocking().timeout(LONG.unwrap()).read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(matches!(reason(&error), StreamError::Lost { .. }), "{error}");
+    assert!(!keep_alive.send(), "the stream has failed");
 }
