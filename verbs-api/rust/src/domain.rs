@@ -86,8 +86,7 @@ impl Device {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limits = Limits { max_pd: 1, ..Limits::default() };
-    /// let mut options = DeviceOptions::default();
-    /// options.limits = limits;
+    /// let options = DeviceOptions::new().limits(limits);
     /// let device = Fabric::new(1).device_with(&[[10, 0, 0, 1].into()], options)?;
     /// let only = device.alloc_thread_domain()?;
     /// assert_eq!(device.alloc_thread_domain().unwrap_err(), AllocTdError { allowed: 1 });

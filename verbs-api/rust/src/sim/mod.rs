@@ -56,8 +56,7 @@
 //! // A device whose socket reads 20 µs after a packet arrives, and merges packets.
 //! let merge = Probability::from_percent(50);
 //! let node = NodeConfig { read_delay_ns: 20_000, merge, ..NodeConfig::default() };
-//! let mut options = DeviceOptions::default();
-//! options.node = node;
+//! let options = DeviceOptions::new().node(node);
 //! let device = fabric.device_with(&[[10, 0, 0, 1].into()], options)?;
 //! // A cable that is unplugged for a second.
 //! fabric.pause(&device, PausedPackets::Drop, Duration::from_secs(1))?;
@@ -247,8 +246,23 @@ pub enum AddDeviceError {
 #[error("the device does not belong to this simulated network")]
 pub struct NotInFabric;
 
-/// The options of a simulated device. Later versions may have more: set fields of the
-/// [default](Self::default).
+/// The options of a simulated device. Later versions may have more, so a program begins with the
+/// [default](Self::default), and sets fields by their names or by the methods:
+///
+/// ```
+/// use urxe::sim::{DeviceOptions, Fabric};
+/// use urxe::{Limits, PathMtu};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = DeviceOptions::new()
+///     .active_mtu(PathMtu::Mtu1024)
+///     .limits(Limits { max_qp: 10, ..Limits::default() });
+/// let device = Fabric::new(1).device_with(&[[10, 0, 0, 1].into()], options)?;
+/// assert_eq!(device.query().limits.max_qp, 10);
+/// assert_eq!(device.query_port().active_mtu, PathMtu::Mtu1024);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceOptions {
@@ -266,6 +280,50 @@ pub struct DeviceOptions {
     /// checks, a fabric with a connection is never quiet.
     #[cfg(feature = "cm")]
     pub keep_alive: Option<Duration>,
+}
+
+impl DeviceOptions {
+    /// Returns the default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`active_mtu`](Self#structfield.active_mtu).
+    #[must_use]
+    pub fn active_mtu(mut self, mtu: PathMtu) -> Self {
+        self.active_mtu = mtu;
+        self
+    }
+
+    /// Sets [`icrc_policy`](Self#structfield.icrc_policy).
+    #[must_use]
+    pub fn icrc_policy(mut self, policy: IcrcPolicy) -> Self {
+        self.icrc_policy = policy;
+        self
+    }
+
+    /// Sets [`limits`](Self#structfield.limits).
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets [`node`](Self#structfield.node).
+    #[must_use]
+    pub fn node(mut self, node: NodeConfig) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Sets [`keep_alive`](Self#structfield.keep_alive).
+    #[cfg(feature = "cm")]
+    #[must_use]
+    pub fn keep_alive(mut self, period: Duration) -> Self {
+        self.keep_alive = Some(period);
+        self
+    }
 }
 
 impl Default for DeviceOptions {

@@ -90,8 +90,7 @@ fn a_closed_device_answers_no_request() {
 #[test]
 fn keep_alive_finds_that_the_peer_is_gone() {
     let period = Duration::from_secs(2);
-    let mut options = DeviceOptions::default();
-    options.keep_alive = Some(period);
+    let options = DeviceOptions::new().keep_alive(period);
     let hosts = Hosts::on(Fabric::new(6), options);
     let (accepted, _connected) = hosts.connect(&hosts.listener());
     assert_eq!(accepted.events().wait(LONG), Err(WaitError::TimedOut), "the peer answers");
