@@ -62,6 +62,21 @@ fn a_poll_of_an_armed_queue_leaves_the_sockets_to_the_background_thread() {
     assert!(expects_poll(&silent), "the thread polls again");
 }
 
+/// An awaited operation polls for a short time, and then its task sleeps.
+#[test]
+fn a_thread_that_stops_polling_leaves_the_sockets_to_the_background_thread() {
+    let address = Ipv4Addr::new(127, 90, 3, 3);
+    let engine = open(address, EngineConfig::default()).unwrap();
+    for _ in 0..2 {
+        engine.progress();
+        assert!(engine.shared.polled_at() > Time::ZERO, "the thread polls");
+        engine.stop_polling();
+        assert_eq!(engine.shared.polled_at(), Time::ZERO, "the thread sleeps next");
+        engine.stop_polling();
+        assert_eq!(engine.shared.polled_at(), Time::ZERO);
+    }
+}
+
 #[test]
 fn the_background_thread_sleeps_while_another_thread_receives() {
     let address = Ipv4Addr::new(127, 90, 3, 1);
