@@ -1,6 +1,9 @@
 //! The end of a stream: half closes, dropped ends, and errors that say what happened.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -115,17 +118,28 @@ fn a_peer_that_does_not_read_stops_the_writer() {
     blocking.write_all(b"again").unwrap();
 }
 
+/// A task that is woken, and then reads nothing.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn a_dropped_future_loses_no_bytes() {
-    use std::task::{Context, Waker};
     use tokio::io::AsyncRead;
 
     let [mut accepted, connected] = pair(116);
     let mut buffer = [0; 8];
-    let mut context = Context::from_waker(Waker::noop());
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
     let mut into = tokio::io::ReadBuf::new(&mut buffer);
     assert!(std::pin::Pin::new(&mut accepted).poll_read(&mut context, &mut into).is_pending());
     connected.blocking().write_all(b"bytes").unwrap();
+    eventually(|| woken.0.load(Ordering::Acquire));
     let mut read = [0; 5];
     accepted.blocking().read_exact(&mut read).unwrap();
     assert_eq!(&read, b"bytes");
