@@ -14,14 +14,19 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "check.h"
 
 #define FAILS(call, error) MUST((errno = 0, (call) == -1 && errno == (error)))
+
+/* The length of a registered region: 1 MiB. */
+#define REGISTERED (1 << 20)
 
 static struct sockaddr_in own;
 static char buffer[4096];
@@ -232,6 +237,84 @@ static void closed_datagram_socket(void)
 	}
 }
 
+/* An identifier reads nothing of a protection domain that is gone. */
+static void gone_domain(void)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+
+	MUST(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) && !rdma_bind_addr(id, with_port(0)));
+	MUST((pd = ibv_alloc_pd(id->verbs)) && !ibv_dealloc_pd(pd));
+	FAILS(rdma_create_qp(id, pd, &init), EINVAL);
+	MUST(!rdma_destroy_id(id));
+}
+
+static struct ibv_pd *shared_pd;
+/* The round of the two threads, and that of the last deallocation: negative if it failed. */
+static atomic_int begun, deallocated;
+
+/* Deallocates a domain in each round while the other thread makes an object in it. */
+static void *deallocate(void *rounds)
+{
+	for (int round = 1; round <= *(int *)rounds; round++) {
+		while (begun < round)
+			sched_yield();
+		/* Another moment of the other thread's call in each round. */
+		for (volatile int wait = round % 256; wait > 0; wait--)
+			;
+		deallocated = ibv_dealloc_pd(shared_pd) ? -round : round;
+	}
+	return NULL;
+}
+
+/*
+ * One thread deallocates a domain, and the other makes a region or a window in it. One of them
+ * fails, and the new object has the context of the domain.
+ */
+static void deallocation_during_registration(void)
+{
+	struct ibv_context *context = open_first();
+	int rounds = 400, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	void *memory = mmap(NULL, REGISTERED, PROT_READ | PROT_WRITE, flags, -1, 0);
+	pthread_t thread;
+
+	MUST(memory != MAP_FAILED);
+	MUST(!pthread_create(&thread, NULL, deallocate, &rounds));
+	for (int round = 1; round <= rounds; round++) {
+		struct ibv_mr *mr = NULL;
+		struct ibv_mw *mw = NULL;
+
+		MUST((shared_pd = ibv_alloc_pd(context)));
+		/* The registration brings the pages back, which takes most of its time. */
+		MUST(!madvise(memory, REGISTERED, MADV_DONTNEED));
+		begun = round;
+		if (round % 2)
+			mr = ibv_reg_mr(shared_pd, memory, REGISTERED, IBV_ACCESS_LOCAL_WRITE);
+		else
+			mw = ibv_alloc_mw(shared_pd, IBV_MW_TYPE_1);
+		while (abs(deallocated) != round)
+			sched_yield();
+		MUST((mr || mw) == (deallocated < 0));
+		MUST(!mr || (mr->context == context && !ibv_dereg_mr(mr)));
+		MUST(!mw || (mw->context == context && !ibv_dealloc_mw(mw)));
+		MUST(deallocated > 0 || !ibv_dealloc_pd(shared_pd));
+	}
+	MUST(!pthread_join(thread, NULL) && !ibv_close_device(context));
+	munmap(memory, REGISTERED);
+}
+
+/* A call without a place for the request takes no request. */
+static void request_without_place(void)
+{
+	struct rdma_cm_id *listener;
+
+	MUST(!rdma_create_id(NULL, &listener, NULL, RDMA_PS_TCP));
+	MUST(!rdma_bind_addr(listener, with_port(17313)) && !rdma_listen(listener, 1));
+	FAILS(rdma_get_request(listener, NULL), EINVAL);
+	MUST(!rdma_destroy_id(listener));
+}
+
 int main(int argc, char **argv)
 {
 	MUST(argc == 2 && inet_pton(AF_INET, argv[1], &own.sin_addr) == 1);
@@ -245,6 +328,9 @@ int main(int argc, char **argv)
 	synchronous_group();
 	mapping_without_connection();
 	closed_datagram_socket();
+	gone_domain();
+	deallocation_during_registration();
+	request_without_place();
 	puts("all as expected");
 	return 0;
 }

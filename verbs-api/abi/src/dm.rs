@@ -142,8 +142,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         let access = Access::from_bits_retain(access);
         let region =
             context.device().memory().register_dm(domain.memory, object.id, range, access)?;
-        // SAFETY: the ABI's contract.
-        Ok(unsafe { mr::owned_ibv_mr(pd, context, ptr::null_mut(), length, &region) })
+        mr::owned_ibv_mr((pd, domain), context, ptr::null_mut(), length, &region)
     })
 }
 

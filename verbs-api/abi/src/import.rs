@@ -64,8 +64,7 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr 
         let found =
             context.device().memory().query(Lkey(handle)).filter(|mr| mr.pd == domain.memory);
         let found = found.ok_or(VerbError::Unknown { what: "memory region", handle })?;
-        // SAFETY: the domain is there, because the region keeps it.
-        Ok(unsafe { mr::to_ibv_mr(pd, ptr::null_mut(), found.len, &found) })
+        Ok(mr::to_ibv_mr((pd, domain), ptr::null_mut(), found.len, &found))
     })
 }
 

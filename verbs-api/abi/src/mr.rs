@@ -42,44 +42,44 @@ unsafe fn register(
     access: u32,
 ) -> Result<*mut ibv_mr, VerbError> {
     // SAFETY: the ABI's contract.
-    let (object, context) = unsafe { Domain::from_c(pd) }?;
+    let (domain, context) = unsafe { Domain::from_c(pd) }?;
     let access = Access::from_bits_retain(access);
     // SAFETY: the memory belongs to the C program. No Rust reference to the memory exists, and the
     // program keeps the memory mapped until the deregistration.
     let mr = unsafe {
-        context.device().memory().register(object.memory, addr.cast(), length, iova, access)
+        context.device().memory().register(domain.memory, addr.cast(), length, iova, access)
     }?;
-    // SAFETY: the domain is there, because the new object keeps it.
-    Ok(unsafe { owned_ibv_mr(pd, context, addr, length, &mr) })
+    owned_ibv_mr((pd, domain), context, addr, length, &mr)
 }
 
-/// Makes the C structure of a region that the context owns.
-///
-/// # Safety
-/// `pd` is valid.
-pub unsafe fn owned_ibv_mr(
-    pd: *mut ibv_pd,
+/// Makes the C structure of a new region that the context owns. Deregisters the region if another
+/// thread deallocated the domain before.
+pub fn owned_ibv_mr(
+    (pd, domain): (*mut ibv_pd, Domain),
     context: &Context,
     addr: *mut c_void,
     length: usize,
     mr: &Mr,
-) -> *mut ibv_mr {
+) -> Result<*mut ibv_mr, VerbError> {
+    if let Err(gone) = domain.check(context) {
+        context.device().memory().deregister(mr.lkey)?;
+        return Err(gone);
+    }
     context.objects().mrs.insert(mr.lkey);
-    // SAFETY: the caller's.
-    unsafe { to_ibv_mr(pd, addr, length, mr) }
+    Ok(to_ibv_mr((pd, domain), addr, length, mr))
 }
 
 /// Makes the C structure of a region. The handle is the key, so other contexts of the device find
 /// the region by the handle.
-///
-/// # Safety
-/// `pd` is valid.
-pub unsafe fn to_ibv_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &Mr) -> *mut ibv_mr {
-    // SAFETY: the caller's.
-    let context = unsafe { (*pd).context };
+pub fn to_ibv_mr(
+    (pd, domain): (*mut ibv_pd, Domain),
+    addr: *mut c_void,
+    length: usize,
+    mr: &Mr,
+) -> *mut ibv_mr {
     let (lkey, rkey) = (mr.lkey.0, mr.rkey.value());
     handle_registry::into_raw(Box::new(ibv_mr {
-        context,
+        context: domain.context,
         pd,
         addr,
         length,

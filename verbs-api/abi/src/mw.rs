@@ -40,12 +40,14 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             }
         };
         let key = context.device().memory().alloc_mw(domain.memory, kind)?;
+        if let Err(gone) = domain.check(context) {
+            context.device().memory().dealloc_mw(key)?;
+            return Err(gone);
+        }
         context.objects().mws.insert(identity(key.value()));
-        // SAFETY: the domain is there, because the new object keeps it.
-        let of = unsafe { (*pd).context };
         let handle = context.new_handle();
         Ok(handle_registry::into_raw(Box::new(ibv_mw {
-            context: of,
+            context: domain.context,
             pd,
             rkey: key.value(),
             handle,

@@ -37,23 +37,32 @@ pub struct Domain {
     /// The domain of regions and windows: for a parent domain its protection domain, otherwise
     /// `id`.
     pub memory: PdId,
+    /// The context of the domain.
+    pub context: *mut ibv_context,
 }
 
 impl Domain {
     /// Returns the numbers and the context of a protection domain. The numbers are copies, because
     /// another thread may deallocate the domain until an object is made in it. The device then
-    /// refuses the object.
+    /// refuses the object, except a region or a window, see [`check`](Self::check).
     ///
     /// # Safety
     /// The ABI's contract: the context of the domain stays open while the result is used.
     pub unsafe fn from_c<'a>(pd: *mut ibv_pd) -> Result<(Self, &'a Context), VerbError> {
         ffi::non_null(pd, "pd")?;
-        let copy = |object: &PdObject| (object.domain, object.c.context);
         // SAFETY: the ABI's contract.
         unsafe {
-            let (domain, context) = handle_registry::read(pd.cast::<PdObject>(), "pd", copy)?;
-            Ok((domain, Context::from_c(context)?))
+            let domain = handle_registry::read(pd.cast::<PdObject>(), "pd", |pd| pd.domain)?;
+            Ok((domain, Context::from_c(domain.context)?))
         }
+    }
+
+    /// Fails if the domain was deallocated. The memory module does not know the domains, so a verb
+    /// calls this after it has made a region or a window: an object that existed before the check
+    /// keeps the domain.
+    pub fn check(self, context: &Context) -> Result<(), VerbError> {
+        let is_there = context.device().protection_domain(self.id).is_some();
+        is_there.then_some(()).ok_or(VerbError::Gone { what: "PdObject" })
     }
 
     /// Returns the numbers of the protection domain that is the argument `what`. Fails if the
@@ -87,7 +96,8 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 /// Makes the C structure of a domain.
 pub fn to_ibv_pd(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
     let c = ibv_pd { context, handle: id.0 };
-    handle_registry::into_raw(Box::new(PdObject { c, domain: Domain { id, memory } })).cast()
+    let domain = Domain { id, memory, context };
+    handle_registry::into_raw(Box::new(PdObject { c, domain })).cast()
 }
 
 /// `ibv_dealloc_pd`, for parent domains as well.
