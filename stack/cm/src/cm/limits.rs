@@ -13,33 +13,49 @@ use urxe_wire::Gid;
 
 /// The place of an entry in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Age(u64);
+pub(crate) struct Age(u64);
 
 /// The number of entries of a peer, the age of its oldest entry, and its address. The last one in
 /// the order has the most entries, and of several such peers the oldest entry.
 type Rank = (usize, Reverse<Age>, Gid);
 
-/// Entries of peers, by age. Each operation takes logarithmic time.
-#[derive(Debug, Default)]
-pub(super) struct PeerEntries {
-    peers: BTreeMap<Gid, BTreeMap<Age, usize>>,
+/// Entries of peers, by age. Each operation takes logarithmic time. `T` names an entry.
+#[derive(Debug)]
+pub(crate) struct PeerEntries<T = usize> {
+    peers: BTreeMap<Gid, BTreeMap<Age, T>>,
     ranks: BTreeSet<Rank>,
     count: usize,
     next_age: u64,
 }
 
-impl PeerEntries {
+impl<T> Default for PeerEntries<T> {
+    fn default() -> Self {
+        Self { peers: BTreeMap::new(), ranks: BTreeSet::new(), count: 0, next_age: 0 }
+    }
+}
+
+impl<T: Copy> PeerEntries<T> {
     /// Returns the number of entries.
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Adds the entry of connection `index`.
-    pub fn insert(&mut self, peer: Gid, index: usize) -> Age {
+    /// Returns the number of entries of a peer.
+    pub fn len_of(&self, peer: Gid) -> usize {
+        self.peers.get(&peer).map_or(0, BTreeMap::len)
+    }
+
+    /// Returns the number of entries of the peer with the most entries.
+    pub fn most(&self) -> usize {
+        self.ranks.last().map_or(0, |(entries, ..)| *entries)
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, peer: Gid, entry: T) -> Age {
         let age = Age(self.next_age);
         self.next_age += 1;
         self.count += 1;
-        self.change(peer, |entries| entries.insert(age, index));
+        self.change(peer, |entries| entries.insert(age, entry));
         age
     }
 
@@ -50,14 +66,14 @@ impl PeerEntries {
         }
     }
 
-    /// Returns the connection of the oldest entry of the peer with the most entries.
-    pub fn victim(&self) -> Option<usize> {
+    /// Returns the oldest entry of the peer with the most entries.
+    pub fn victim(&self) -> Option<T> {
         let (_, Reverse(oldest), peer) = self.ranks.last()?;
         self.peers.get(peer)?.get(oldest).copied()
     }
 
     /// Changes the entries of a peer, and its rank.
-    fn change<T>(&mut self, peer: Gid, change: impl FnOnce(&mut BTreeMap<Age, usize>) -> T) -> T {
+    fn change<R>(&mut self, peer: Gid, change: impl FnOnce(&mut BTreeMap<Age, T>) -> R) -> R {
         let entries = self.peers.entry(peer).or_default();
         if let Some(rank) = rank(peer, entries) {
             self.ranks.remove(&rank);
@@ -76,7 +92,7 @@ impl PeerEntries {
 }
 
 /// Returns the rank of a peer that has entries.
-fn rank(peer: Gid, entries: &BTreeMap<Age, usize>) -> Option<Rank> {
+fn rank<T>(peer: Gid, entries: &BTreeMap<Age, T>) -> Option<Rank> {
     let (oldest, _) = entries.first_key_value()?;
     Some((entries.len(), Reverse(*oldest), peer))
 }
@@ -94,12 +110,13 @@ mod tests {
     #[test]
     fn the_peer_with_the_most_entries_loses_its_oldest() {
         let mut entries = PeerEntries::default();
-        assert_eq!(entries.victim(), None);
+        assert_eq!((entries.victim(), entries.most()), (None, 0));
         let first = entries.insert(peer(1), 10);
         let second = entries.insert(peer(2), 20);
         assert_eq!(entries.victim(), Some(10), "of two peers with one entry, the older");
         let third = entries.insert(peer(2), 21);
         assert_eq!(entries.victim(), Some(20));
+        assert_eq!((entries.most(), entries.len_of(peer(1)), entries.len_of(peer(3))), (2, 1, 0));
         entries.remove(peer(2), second);
         assert_eq!(entries.victim(), Some(10));
         entries.remove(peer(1), first);

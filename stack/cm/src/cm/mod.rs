@@ -44,7 +44,7 @@ mod counters;
 pub mod ids;
 mod keep_alive;
 mod last_message;
-mod limits;
+pub(crate) mod limits;
 mod receive;
 mod request_window;
 mod stateless_reply;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::event::CmaEvent;
-use super::{Cma, CmaError, CmaEventType, CmaId};
+use super::{Cma, CmaError, CmaId};
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 use urxe_types::wake::Wake;
@@ -104,11 +104,11 @@ impl Cma {
         adopt: impl FnOnce(CmaId, u64) -> u64,
     ) -> Option<CmaEvent> {
         let mut event = self.channels.channels.get_mut(&channel)?.events.pop_front()?;
-        if let Some(known) = self.ids.get_mut(&event.id) {
+        if let Some(known) = self.ids.get(&event.id) {
             event.user = known.user;
-            if event.event_type == CmaEventType::ConnectRequest {
-                known.waiting_requests = known.waiting_requests.saturating_sub(1);
-            }
+        }
+        if let Some(request) = event.new_id {
+            self.stop_waiting(request);
         }
         if let Some(request) = event.new_id {
             let user = adopt(request, event.user);

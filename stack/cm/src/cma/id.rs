@@ -9,6 +9,7 @@ use super::channel::ChannelId;
 use super::multicast::Membership;
 use super::{Cma, CmaError, CmaEvent, CmaEventType, DeviceKey};
 use crate::cm::CmPath;
+use crate::cm::limits::{Age, PeerEntries};
 use urxe_types::attr::{PathMtu, QpType};
 use urxe_types::time::Time;
 
@@ -97,7 +98,10 @@ pub(super) struct Id {
     pub claimed_on: Vec<DeviceKey>,
     /// Largest number of requests in the channel.
     pub backlog: usize,
-    pub waiting_requests: usize,
+    /// The requests in the channel, by the peers' addresses.
+    pub waiting_requests: PeerEntries<CmaId>,
+    /// The listener in whose channel the request of this identifier waits, and since when.
+    pub waits_for: Option<(CmaId, Age)>,
     /// First PSN of the peer's packets.
     pub first_psn: Psn,
     pub qpn: Qpn,
@@ -139,7 +143,8 @@ impl Id {
             listens_on: Vec::new(),
             claimed_on: Vec::new(),
             backlog: 0,
-            waiting_requests: 0,
+            waiting_requests: PeerEntries::default(),
+            waits_for: None,
             first_psn,
             qpn: Qpn::masked(0),
             qkey: PortSpace::UDP_QKEY,
@@ -214,6 +219,7 @@ impl Cma {
     /// Fails with [`CmaError::UnknownId`] if the identifier does not exist.
     pub fn destroy_id(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
         self.id(id)?;
+        self.stop_waiting(id);
         self.unlisten(id);
         for abandoned in self.channels.withdraw(|event| event.id == id) {
             if let Some(request) = abandoned.new_id {

@@ -140,6 +140,7 @@ impl Cma {
                     mad.attribute_modifier,
                 );
                 let is_connection = !new.is_datagram();
+                let peer = new.remote;
                 let id = self.insert(Id {
                     comm: Some(comm),
                     remote_ece: ece,
@@ -152,14 +153,24 @@ impl Cma {
                 if let Some(device) = self.devices.get_mut(&key) {
                     device.by_comm.insert(comm, id);
                 }
-                if let Some(listener) = self.ids.get_mut(&listener) {
-                    listener.waiting_requests += 1;
+                if let Some(known) = self.ids.get_mut(&listener) {
+                    let since = known.waiting_requests.insert(peer, id);
+                    if let Some(request) = self.ids.get_mut(&id) {
+                        request.waits_for = Some((listener, since));
+                    }
                 }
                 let event = CmaEvent::new(listener, CmaEventType::ConnectRequest);
                 self.notify(CmaEvent { new_id: Some(id), param, ece, ..event });
             }
-            // The peer may repeat the request when there is space.
-            Err(Rejection::BacklogFull) => device.manager.drop_request(now, comm),
+            Err(Rejection::BacklogFull { listener, peer }) => {
+                if self.make_room(now, listener, peer) {
+                    return self.on_request(now, key, comm, mad);
+                }
+                // The peer may repeat the request when there is space.
+                if let Some(device) = self.devices.get_mut(&key) {
+                    device.manager.drop_request(now, comm);
+                }
+            }
             Err(Rejection::NoListener) => {
                 let none = (Default::default(), Default::default());
                 let reason = RejReason::INVALID_SERVICE_ID;
@@ -170,6 +181,40 @@ impl Cma {
             Err(Rejection::Mismatch) => {
                 let _ = device.manager.destroy(now, comm);
             }
+        }
+    }
+
+    /// Removes a waiting request from a full backlog: the oldest of the peer with the most, if that
+    /// peer has at least two more than `peer`. The other peer may repeat its request. Returns
+    /// whether there is room now.
+    ///
+    /// So a peer that fills a backlog leaves every other one a share.
+    fn make_room(&mut self, now: Time, listener: CmaId, peer: Gid) -> bool {
+        let Some(known) = self.ids.get(&listener) else { return false };
+        let waiting = &known.waiting_requests;
+        let Some(victim) = waiting.victim() else { return false };
+        if waiting.most() < waiting.len_of(peer) + 2 {
+            return false;
+        }
+        self.stop_waiting(victim);
+        self.channels.withdraw(|event| event.new_id == Some(victim));
+        if let Ok((_, comm, device)) = self.connection(victim) {
+            device.manager.drop_request(now, comm);
+            // This fails unless the peer has ended the connection.
+            let _ = device.manager.destroy(now, comm);
+            device.by_comm.remove(&comm);
+        }
+        self.ids.remove(&victim);
+        true
+    }
+
+    /// Removes a request from those that wait in the channel of its listener.
+    pub(super) fn stop_waiting(&mut self, request: CmaId) {
+        let Some(known) = self.ids.get_mut(&request) else { return };
+        let (peer, waits_for) = (known.remote, known.waits_for.take());
+        let Some((listener, since)) = waits_for else { return };
+        if let Some(listener) = self.ids.get_mut(&listener) {
+            listener.waiting_requests.remove(peer, since);
         }
     }
 
@@ -190,8 +235,8 @@ impl Cma {
         let listener =
             self.listener_for(key, service, header.dst()).ok_or(Rejection::NoListener)?;
         let known = &self.ids[&listener];
-        if known.waiting_requests >= known.backlog {
-            return Err(Rejection::BacklogFull);
+        if known.waiting_requests.len() >= known.backlog {
+            return Err(Rejection::BacklogFull { listener, peer: path.remote });
         }
         let port = known.src.map_or(0, |src| src.port());
         let new = Id::new(known.space, known.qp_type, known.channel, 0, known.first_psn);
@@ -263,8 +308,8 @@ enum Rejection {
     NoListener,
     /// The request does not match the listener.
     Mismatch,
-    /// The listener's backlog is full.
-    BacklogFull,
+    /// The listener's backlog is full when a request of `peer` arrives.
+    BacklogFull { listener: CmaId, peer: Gid },
 }
 
 fn serves(qp_type: QpType, transport: TransportType) -> bool {

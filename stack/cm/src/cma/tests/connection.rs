@@ -4,6 +4,7 @@ use urxe_wire::mad::{Attribute, PortSpace, RejReason};
 use urxe_wire::{Gid, Qpn};
 
 use super::two_hosts::{Host, TwoHosts};
+use crate::cm::CmPath;
 use crate::cm::table::CmState;
 use crate::cma::{CmaError, CmaEventType, ConnParam, EventParam, IdState};
 use urxe_types::access::Access;
@@ -200,6 +201,43 @@ fn a_full_backlog_sends_no_reply_and_accepts_the_next_try() {
     hosts.run();
     let second = hosts.request();
     hosts.destroy(ids, [first, second, listener]);
+    hosts.assert_empty();
+}
+
+#[test]
+fn a_peer_that_fills_a_backlog_leaves_another_one_a_share() {
+    let mut hosts = TwoHosts::new();
+    hosts.b.listen(PortSpace::TCP, "0.0.0.0:9", 3);
+    let flood = [1, 2, 3].map(|qpn| hosts.begin(9, qpn));
+    hosts.run();
+    // Requests of a third host.
+    let mut third = Host::new("10.0.0.3", 33);
+    let mut ask = |hosts: &mut TwoHosts, qpn| {
+        let id = third.resolved(PortSpace::TCP, "10.0.0.2:9");
+        let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
+        third.cma.connect(hosts.now, id, &param).unwrap();
+        while let Some((_, sent)) = third.cma.poll_transmit() {
+            let path = CmPath { local: sent.path.remote, remote: sent.path.local };
+            hosts.b.cma.receive(hosts.now, hosts.b.key, path, &sent.mad);
+        }
+    };
+    ask(&mut hosts, 4);
+    // This peer has one of three now, and a second one would not be more equal.
+    ask(&mut hosts, 5);
+    let waiting = std::iter::from_fn(|| hosts.b.event()).map(|event| match event.param {
+        EventParam::Conn(conn) => conn.qpn.value(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(waiting.collect::<Vec<_>>(), [2, 3, 4], "the oldest request made room");
+    // The peer of the removed request repeats it.
+    hosts.now = hosts.a.cma.next_deadline().unwrap();
+    hosts.a.cma.handle_timeout(hosts.now);
+    hosts.run();
+    let repeated = hosts.b.expect(CmaEventType::ConnectRequest);
+    assert!(matches!(repeated.param, EventParam::Conn(conn) if conn.qpn.value() == 1));
+    assert_eq!(hosts.b.event(), None);
+    hosts.b.cma.destroy_all(hosts.now);
+    hosts.destroy(flood, []);
     hosts.assert_empty();
 }
 
