@@ -9,6 +9,7 @@
 //! | `identity` | which processes belong to this user |
 //! | `places` | the names and files at which a process listens |
 //! | `shared_address` | an address, and the processes that share it or hold its port |
+//! | `user_lock` | locks that one process of the user has at a time |
 //! | `library` | the version and file of the library in each process |
 //!
 //! `docs/architecture/rendezvous.md` gives the design, its reasons and its limits.
@@ -17,9 +18,11 @@ mod identity;
 mod library;
 mod places;
 mod shared_address;
+mod user_lock;
 
 pub use self::library::LibraryCopy;
 pub use self::shared_address::{SharedAddress, Sharer, sharers};
+pub use self::user_lock::UserLock;
 
 pub(crate) use self::identity::Identity;
 pub(crate) use self::library::{LIBRARY, MAX_DESCRIPTION, PROTOCOL};

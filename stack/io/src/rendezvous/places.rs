@@ -130,7 +130,7 @@ fn connect_to(name: Name<'_>) -> Result<(CloseOnFork<OwnedFd>, Peer), Errno> {
 }
 
 /// Returns the folders that this user's processes use, in order.
-fn folders(identity: Identity) -> impl Iterator<Item = PathBuf> {
+pub(super) fn folders(identity: Identity) -> impl Iterator<Item = PathBuf> {
     let of_session = || format!("/run/user/{}/urxe", identity.uid()).into();
     let session = (!identity.is_ambiguous()).then(of_session);
     let user = identity.text().into_iter();
@@ -146,7 +146,7 @@ fn names_in(base: &Path, user: String) -> impl Iterator<Item = PathBuf> {
 
 /// Makes a folder with mode 0700 if it does not exist. Returns whether it [is
 /// private](is_private).
-fn make_private(folder: &Path) -> bool {
+pub(super) fn make_private(folder: &Path) -> bool {
     let _ = mkdir(folder, Mode::RWXU);
     is_private(folder)
 }
@@ -155,7 +155,7 @@ fn make_private(folder: &Path) -> bool {
 ///
 /// A folder of another user may appear with the own id, so its mode is set: only the owner can do
 /// that. The owner is checked, too, because root can do that with every folder.
-fn is_private(folder: &Path) -> bool {
+pub(super) fn is_private(folder: &Path) -> bool {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(opened) = open(folder, flags, Mode::empty()) else { return false };
     let is_closed = |mode: Mode| !mode.intersects(Mode::RWXG | Mode::RWXO);
@@ -166,9 +166,14 @@ fn is_private(folder: &Path) -> bool {
 
 /// Returns the path of a slot's file for this network namespace, or `None` without /proc.
 fn file_in(folder: &Path, address: SharedAddress, slot: u8) -> Option<PathBuf> {
-    let namespace = stat("/proc/thread-self/ns/net").ok()?.st_ino;
     let SharedAddress { ip, scope_id } = address;
-    Some(folder.join(format!("{namespace}-{ROCE_PORT}-{ip}-{scope_id}-{slot}")))
+    file_of(folder, &format!("{ROCE_PORT}-{ip}-{scope_id}-{slot}"))
+}
+
+/// Returns the path of a file for this network namespace, or `None` without /proc.
+pub(super) fn file_of(folder: &Path, name: &str) -> Option<PathBuf> {
+    let namespace = stat("/proc/thread-self/ns/net").ok()?.st_ino;
+    Some(folder.join(format!("{namespace}-{name}")))
 }
 
 #[cfg(all(test, not(loom)))]
