@@ -81,22 +81,29 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
 pub fn namespace(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     need_packages(&["iproute2", "util-linux"], runner)?;
-    let tests = ["on_the_wire", "interface_changes", "sharing", "soak", "cli"];
+    let tests = ["on_the_wire", "interface_changes", "sharing", "soak", "cli", "forger"];
     // Built outside: the namespace has no network to fetch anything from.
     let named = tests.into_iter().flat_map(|test| ["--test", test]);
     runner.run(&mut cargo(["test", "--workspace", "--no-run"].into_iter().chain(named)))?;
     for test in tests {
-        let mut command = Command::new("unshare");
-        command.arg("--net");
-        if !is_root() {
-            command.arg("--map-root-user");
-        }
-        command.args(["cargo", "test", "--workspace", "--test", test, "--", "--ignored"]);
-        // The tests run one after the other, because they share a loopback interface. Tests that
-        // only print times are skipped.
-        runner.run(command.args(["--test-threads", "1", "--skip", "cost_of_joining"]))?;
+        // Tests that only print times are skipped.
+        runner.run(in_namespace(test).args(["--skip", "cost_of_joining"]))?;
     }
     Ok(())
+}
+
+/// Returns the command that runs the ignored tests of a target in a network namespace, one after
+/// the other, because they share a loopback interface. The target is built before, because the
+/// namespace has no network to fetch anything from.
+pub(super) fn in_namespace(test: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.arg("--net");
+    if !is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["cargo", "test", "--workspace", "--test", test, "--", "--ignored"]);
+    command.args(["--test-threads", "1"]);
+    command
 }
 
 /// Runs pairs with real kernels. With `all`, runs the long ones. With `speed`, compares the

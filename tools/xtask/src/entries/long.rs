@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::ci::{finish, run};
+use super::deep::in_namespace;
 use super::{none, number};
 use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo};
@@ -39,11 +40,13 @@ pub fn long(arguments: &[String], runner: &mut Runner) -> Result<()> {
     finish(outcomes, chosen.map(|(name, _)| name), runner)
 }
 
-/// Sends a hundred million forged packets of each attacker.
+/// Sends a hundred million forged packets of each attacker in simulated networks, and a million of
+/// each over sockets.
 pub fn forger(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let mut tests: Command = cargo(["test", "--workspace", "--test", "forger"]);
-    runner.run(tests.env("URXE_FORGED", "100000000"))
+    let mut tests = cargo(["test", "--workspace", "--test", "forger", "--", "--nocapture"]);
+    runner.run(tests.env("URXE_FORGED", "100000000"))?;
+    runner.run(in_namespace("forger").arg("--nocapture").env("URXE_FORGED_SENT", "1000000"))
 }
 
 /// Kills processes that share an address two hundred times, and checks the remaining processes

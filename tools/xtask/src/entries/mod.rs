@@ -99,7 +99,7 @@ Together:
   ci                     20 min  the tasks of CI; as root, installs their packages
   abi-fuzz [SEEDS]       10 min  random calls, rdma-core's tests, perftest under AddressSanitizer
   tsan [SEEDS]           20 min  the random calls of abi-fuzz under ThreadSanitizer
-  forger                 30 min  100 million forged packets of each attacker
+  forger                   2 h  100 million forged packets of each attacker
   sharing                 5 min  200 processes of one address killed
   keys                    5 min  registrations until keys return
   mutants [--in-diff]     hours  changed operators and functions, which the tests must detect
