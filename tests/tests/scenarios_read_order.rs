@@ -3,11 +3,14 @@
 
 use urxe_stack::cq::WcStatus::Success;
 use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::{PathMtu, QpAttr, QpState, QpType};
 use urxe_test_support::lab::{
-    DESTINATION, Lab, MTU, Packet, TARGET, answered, atomic_response, atomic_write, compare_swap,
-    fetch_add, lab, read_request, read_response, request, reth, send_only, write_only,
+    DESTINATION, Lab, MTU, PEER, PEER_QPN, Packet, TARGET, answered, atomic_response, atomic_write,
+    compare_swap, fetch_add, lab, read_request, read_response, request, reth, send_only,
+    write_only,
 };
-use urxe_wire::{Ext, Ieth, ImmDt, NakCode, Opcode, Rkey, Syndrome};
+use urxe_test_support::qp::attributes;
+use urxe_wire::{Ext, Ieth, ImmDt, NakCode, Opcode, Psn, Qpn, Rkey, Syndrome};
 
 use Opcode::{RcReadResponseOnly, RcSendOnlyInv, RcWriteOnlyImm};
 
@@ -164,4 +167,36 @@ fn a_read_whose_key_ended_is_still_refused() {
     lab.receive(write_only(101, TARGET, lab.mr.rkey, b"12345678"));
     let access = Syndrome::Nak(NakCode::RemoteAccess);
     lab.expect([answered(100, access, 0)]);
+}
+
+/// The data of a READ takes room once, and two of this length have none.
+#[test]
+fn a_second_change_of_a_read_saves_nothing_more() {
+    let lab = lab();
+    let (key, psn) = (lab.mr.rkey, 100 + LONG_PACKETS);
+    let before = lab.memory(0, LONG);
+    lab.receive(read_request(100, 0, key, LONG));
+    lab.receive(write_only(psn, 0, key, b"12345678"));
+    lab.receive(write_only(psn + 1, 8, key, b"87654321"));
+    assert_eq!(lab.memory(0, 16), b"1234567887654321");
+    let sent = lab.sent();
+    assert_eq!(sent.last(), Some(&answered(psn + 1, ACK, 3)));
+    assert!(sent.iter().flat_map(|packet| &packet.payload).eq(&before));
+}
+
+#[test]
+fn reset_forgets_the_saved_data_of_a_read() {
+    let lab = lab();
+    let key = lab.mr.rkey;
+    lab.receive(read_request(100, TARGET, key, 8));
+    lab.receive(write_only(101, TARGET, key, b"12345678"));
+    lab.go_to(QpState::Reset);
+    let attr = QpAttr {
+        path_mtu: PathMtu::Mtu256,
+        rq_psn: Psn::new(100),
+        ..attributes(PEER, Qpn::masked(PEER_QPN))
+    };
+    lab.bring_up((lab.qp, QpType::Rc), &attr, QpState::Rts);
+    lab.deliver(read_request(100, TARGET, key, 8));
+    lab.expect([response(100, 1, b"12345678")]);
 }

@@ -522,3 +522,14 @@ fn a_response_that_never_comes_is_not_requested_at_full_speed() {
     lab.deliver(ack(501));
     lab.expect_sends([(1, Success), (2, Success)]);
 }
+
+#[test]
+fn a_stored_request_is_not_executed_after_a_fatal_one() {
+    let lab = lab();
+    let before = lab.memory(TARGET, 4);
+    lab.deliver(write_only(101, TARGET, lab.mr.rkey, &[9; 4]));
+    assert_eq!(lab.counter(Counter::ReorderBuffered), 1);
+    lab.deliver(write_only(100, TARGET, Rkey(0xdead), &[9; 4]));
+    assert_eq!(lab.sent().last(), Some(&answered(100, Syndrome::Nak(NakCode::RemoteAccess), 0)));
+    assert_eq!((lab.memory(TARGET, 4), lab.state()), (before, QpState::Err));
+}

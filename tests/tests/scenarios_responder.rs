@@ -624,3 +624,19 @@ fn packets_that_are_not_the_peers_change_nothing() {
     lab.deliver(request);
     lab.expect([answered(100, ACK, 1)]);
 }
+
+/// Four atomics may be outstanding. The answers to duplicates do not count.
+#[test]
+fn answers_to_duplicates_leave_room_for_new_atomics() {
+    let lab = lab();
+    let (key, first) = (lab.mr.rkey, lab.word(TARGET));
+    for psn in 100..104 {
+        lab.deliver(fetch_add(psn, TARGET, key, 1));
+    }
+    assert_eq!(lab.sent().len(), 4);
+    (100..104).for_each(|psn| lab.receive(fetch_add(psn, TARGET, key, 1)));
+    (104..108).for_each(|psn| lab.receive(fetch_add(psn, TARGET, key, 1)));
+    let answers = lab.sent();
+    assert_eq!(answers.last(), Some(&atomic_response(107, 8, first.wrapping_add(7))));
+    assert_eq!((answers.len(), lab.word(TARGET)), (8, first.wrapping_add(8)));
+}

@@ -52,8 +52,8 @@ pub struct Xrc {
     pub b: Host,
     wire: Wire,
     pub xrcd: Arc<Xrcd>,
-    from: QpHandle,
-    to: QpHandle,
+    pub from: QpHandle,
+    pub to: QpHandle,
 }
 
 impl Xrc {

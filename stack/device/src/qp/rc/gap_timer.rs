@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(asks(&[6, 6, 7, 7, 8, 8, 9, 9]), [0; 0], "each twice");
         assert_eq!(asks(&[8, 7, 6, 9, 12, 10, 11, 13]), [0; 0], "two overtaken at a time");
         assert_eq!(asks(&[6, 8, 7, 10, 9, 12, 11]), [0; 0], "each pair swapped");
+        assert_eq!(asks(&[6, 9, 8, 8, 7, 7, 6, 6, 8, 7, 6]), [0; 0], "old ones without order");
     }
 
     #[test]

@@ -148,9 +148,9 @@ impl Responder {
         let Some(mut buffer) = self.reorder_buffer.take() else { return handled };
         while let Some(packet) = buffer.first() {
             let distance = packet.psn().distance(self.expected_psn);
-            // After an RNR NAK the peer sends the requests again. In the error state none is
-            // executed.
-            if distance > 0 || handled == Handled::Fatal || self.gap.is_some() || qp.cq_overrun {
+            // A request that failed or was not ready is still expected, so the others are ahead.
+            // After an overrun none is executed.
+            if distance > 0 || qp.cq_overrun {
                 break;
             }
             cx.device.counters.add(Counter::ReorderDelivered);
