@@ -10,6 +10,7 @@ use urxe_wire::mad::{
 use urxe_wire::{Gid, Qpn};
 
 use super::pair::{NO_INFO, Pair, SERVICE, SETTLED, Script, manager, path, reply, request, route};
+use crate::cm::connection::{exponent_ns, timewait_exponent};
 use crate::cm::table::CmState;
 use crate::cm::{
     CmConfig, CmDrop, CmError, CmEventKind, CmEviction, CmPath, CmTransmit, ConnectionManager,
@@ -40,6 +41,27 @@ fn only_reply(cm: &mut ConnectionManager, path: CmPath) -> Mad {
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!(sent[0].path, path);
     Mad::parse(&sent[0].mad).unwrap()
+}
+
+/// What the peer requests at a time is what this side answers at a time.
+#[test]
+fn a_request_reverses_the_depths_of_the_peer() {
+    let mut cm = manager(1, 1);
+    cm.listen(SERVICE, None, 5).unwrap();
+    let (path, mut mad) = unknown_peer(1);
+    let CmMessage::Req(req) = &mut mad.message else { unreachable!("a REQ") };
+    (req.initiator_depth, req.responder_resources) = (3, 5);
+    cm.receive(Time::ZERO, path, &mad.to_bytes());
+    let id = cm.poll_event().expect("a request").id;
+    let agreed = cm.agreed(id).expect("a connection");
+    assert_eq!((agreed.responder_resources, agreed.initiator_depth), (3, 5));
+}
+
+#[test]
+fn exponents_beyond_those_of_a_message_are_the_longest_of_one() {
+    assert_eq!([0, 1, 31].map(exponent_ns), [4_096, 8_192, 4_096 << 31]);
+    assert_eq!([32, 40, 70].map(exponent_ns), [4_096 << 31; 3]);
+    assert_eq!([0, 21, 22, 23, 31].map(timewait_exponent), [0, 21, 22, 22, 22]);
 }
 
 /// Thousands of requests at once are sent once each, and fit a peer's queue of two windows.
