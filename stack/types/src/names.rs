@@ -24,7 +24,7 @@ impl DeviceName {
         Self(name)
     }
 
-    /// Returns the name `name`, which is added to `all` if it is not there yet. Names stay until the
+    /// Returns the name `name`, and adds it to `all` if it is not there yet. Names stay until the
     /// process ends, because errors refer to them.
     ///
     /// ```

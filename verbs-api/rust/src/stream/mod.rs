@@ -21,13 +21,13 @@
 #![cfg_attr(feature = "tokio", doc = "```")]
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
-//! use urxe::stream::{RdmaListener, RdmaStream};
+//! use urxe::stream::{OwnedReadHalf, OwnedWriteHalf, RdmaListener, RdmaStream};
 //! # use urxe::Device;
 //!
 //! async fn serve(listener: RdmaListener) -> std::io::Result<()> {
 //!     let (stream, peer) = listener.accept().await?;
 //!     println!("{peer} is connected");
-//!     let (mut reader, mut writer) = tokio::io::split(stream);
+//!     let (mut reader, mut writer): (OwnedReadHalf, OwnedWriteHalf) = stream.into_split();
 //!     tokio::io::copy(&mut reader, &mut writer).await?;
 //!     // Waits until the client has all bytes.
 //!     writer.shutdown().await

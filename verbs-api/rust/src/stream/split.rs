@@ -80,7 +80,10 @@ impl RdmaStream {
     /// use urxe::stream::{KeepAlive, RdmaStream};
     ///
     /// /// Relays until both directions have ended, or one of the peers is gone.
-    /// async fn relay(mut tcp: tokio::net::TcpStream, mut rdma: RdmaStream) -> std::io::Result<()> {
+    /// async fn relay<T>(mut tcp: T, mut rdma: RdmaStream) -> std::io::Result<()>
+    /// where
+    ///     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    /// {
     ///     let keep_alive: KeepAlive = rdma.keep_alive();
     ///     tokio::spawn(async move {
     ///         while keep_alive.send() {
