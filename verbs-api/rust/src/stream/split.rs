@@ -123,6 +123,34 @@ impl fmt::Debug for KeepAlive {
 
 /// The half of a stream that reads, made by [`RdmaStream::into_split`]. The stream ends when both
 /// halves are dropped.
+///
+/// ```
+/// use std::future::poll_fn;
+/// use urxe::stream::{KeepAlive, OwnedReadHalf, OwnedWriteHalf, RdmaStream};
+/// # use urxe::Device;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let here = Device::open_address([127, 49, 12, 15])?;
+/// # let there = Device::open_address([127, 49, 12, 16])?;
+/// # let builder = RdmaStream::builder().device(&here);
+/// # let listener = builder.bind(([127, 49, 12, 15], 0).into())?;
+/// # let connect = RdmaStream::builder().device(&there).connect(listener.local_addr());
+/// # let client = std::thread::spawn(move || connect.wait());
+/// # let (accepted, _) = listener.wait(None)?;
+/// # let stream = client.join().unwrap()?;
+/// let keep_alive: KeepAlive = stream.keep_alive();
+/// let (mut reader, mut writer): (OwnedReadHalf, OwnedWriteHalf) = stream.into_split();
+/// # let (_peer_reader, mut peer_writer) = accepted.into_split();
+/// # pollster::block_on(poll_fn(|cx| peer_writer.poll_write_bytes(cx, b"an answer")))?;
+/// // Without the traits of a runtime.
+/// let sent = pollster::block_on(poll_fn(|cx| writer.poll_write_bytes(cx, b"a question")))?;
+/// let mut answer = [0; 9];
+/// let got = pollster::block_on(poll_fn(|cx| reader.poll_read_bytes(cx, &mut answer)))?;
+/// assert_eq!((sent, got), (10, 9));
+/// assert!(keep_alive.send());
+/// # Ok(())
+/// # }
+/// ```
 pub struct OwnedReadHalf {
     io: Arc<Io>,
     slot: Slot,
