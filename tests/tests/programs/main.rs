@@ -29,6 +29,7 @@ mod privileged;
 mod profiles;
 mod refusals;
 mod refused;
+mod rings;
 mod rsockets;
 mod scripts;
 mod served;

@@ -175,7 +175,7 @@ impl BackgroundThread<'_> {
                 timeout_ns(now)
             };
             // Only an idle thread sleeps on the sockets, and on the rings.
-            let rings = shared.ports.rings.as_ref().filter(|_| wait == Wait::Idle);
+            let rings = shared.ports.rings().filter(|_| wait == Wait::Idle);
             let has_records = rings.is_some_and(|rings| rings.incoming.fall_asleep());
             shared.waker.sleep(last_look, |timeout_ns| {
                 poll_set.sleep(wait.entries(), if has_records { Some(0) } else { timeout_ns });
@@ -254,7 +254,7 @@ impl BackgroundThread<'_> {
         let Self { shared, poll_set, common_receiver: receiver, .. } = self;
         let ports = &shared.ports;
         let is_over = ports.common_backoff().is_some_and(|until| clock::now() >= until);
-        if let Some(rings) = &ports.rings
+        if let Some(rings) = ports.rings()
             && (rings.is_offer_wanted() || poll_set.is_ready(Entry::Shared))
         {
             rings.serve();

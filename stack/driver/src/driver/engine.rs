@@ -486,7 +486,7 @@ fn open_ports(
     if config.shared_memory && !ports.is_impaired() {
         let found = interfaces().unwrap_or_default();
         let rings = Rings::new(ports.slot(), found, Arc::clone(waker)).map_err(event_fd_error)?;
-        ports.rings = Some(Box::new(rings));
+        ports.set_rings(rings);
     }
     Ok(ports)
 }

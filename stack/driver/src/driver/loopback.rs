@@ -231,7 +231,7 @@ impl Transmit for Shared {
                 return SendOutcome::Sent;
             }
         }
-        if self.ports.rings.is_some()
+        if self.ports.rings().is_some()
             && self.device.is_port_active()
             && let Some(slot) = slot_of(run)
             && let Some(outcome) = self.ports.transmit_in_memory(slot, run)

@@ -95,7 +95,7 @@ pub(super) struct Ports {
     pub inbox: Inbox,
     pub groups: Arc<GroupPorts>,
     /// The rings to and from other processes, if the device takes part in them.
-    pub rings: Option<Box<Rings>>,
+    rings: Option<Box<Rings>>,
     path_errors: PathErrors,
     /// The number of the address or group socket that is read first, because it had packets when
     /// the one before was empty; see [`Ports::first_group`].
@@ -143,6 +143,16 @@ impl Ports {
             common_backoff_ns: AtomicU64::new(0),
             impairment: impairment(slot).map(Mutex::new),
         })
+    }
+
+    /// Lets the device take part in rings.
+    pub fn set_rings(&mut self, rings: Rings) {
+        self.rings = Some(Box::new(rings));
+    }
+
+    /// Returns the rings, if the device takes part in them. A forked child has none.
+    pub fn rings(&self) -> Option<&Rings> {
+        self.rings.as_deref().filter(|rings| !rings.is_inherited())
     }
 
     /// Returns the ports of the addresses, those of added addresses last.
@@ -224,7 +234,7 @@ impl Transmit for Ports {
     }
 
     fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
-        let in_memory = self.rings.as_ref().and_then(|r| r.is_receiver_congested(to, peer_slot));
+        let in_memory = self.rings().and_then(|rings| rings.is_receiver_congested(to, peer_slot));
         if let Some(is_congested) = in_memory {
             return is_congested;
         }

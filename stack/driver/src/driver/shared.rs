@@ -149,7 +149,7 @@ impl Shared {
         };
         let mut port = lock(&self.port);
         let changed = port.refresh(&interfaces, |address| self.add_port(address));
-        if let Some(rings) = &self.ports.rings {
+        if let Some(rings) = self.ports.rings() {
             rings.set_interfaces(interfaces);
         }
         let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());

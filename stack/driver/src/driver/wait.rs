@@ -97,7 +97,7 @@ impl Shared {
         deadline: Time,
         is_done: &mut dyn FnMut() -> bool,
     ) -> Result<WaitOutcome, Errno> {
-        let rings = self.ports.rings.as_ref().map(|rings| &rings.incoming);
+        let rings = self.ports.rings().map(|rings| &rings.incoming);
         let ports = self.ports.iter().map(AsFd::as_fd).chain([self.ports.groups.descriptor()]);
         let ports = ports.chain(rings.map(Incoming::wakes));
         let mut waits: Vec<PollFd<'_>> = [descriptor].into_iter().chain(ports).map(on).collect();

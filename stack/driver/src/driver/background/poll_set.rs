@@ -44,7 +44,7 @@ impl<'a> PollSet<'a> {
             set.push(Entry::Shared, member.rendezvous());
             set.push(Entry::Shared, member.common().filter(|_| has_common).map(AsFd::as_fd));
         }
-        let rings = shared.ports.rings.as_deref();
+        let rings = shared.ports.rings();
         set.push(Entry::Shared, rings.into_iter().flat_map(Rings::control));
         set.push(Entry::Socket, rings.map(|rings| rings.incoming.wakes()));
         set.push(Entry::Socket, shared.ports.iter().map(AsFd::as_fd));

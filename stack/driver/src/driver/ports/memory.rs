@@ -84,7 +84,7 @@ impl Batch {
 impl Ports {
     /// Sends a run to the process with `slot`, if there is a ring to it.
     pub fn transmit_in_memory(&self, slot: u8, run: &Run<'_>) -> Option<SendOutcome> {
-        let rings = self.rings.as_deref()?;
+        let rings = self.rings()?;
         let sender = self.iter().find(|port| port.address() == run.from)?;
         rings.transmit(sender, slot, run)
     }
@@ -92,7 +92,7 @@ impl Ports {
     /// Reads a batch of the rings.
     pub(super) fn receive_in_memory(&self, receiver: &mut Receiver, device: &Device) -> Batch {
         let mut batch = Batch::default();
-        let Some(rings) = self.rings.as_deref().filter(|rings| !rings.incoming.is_empty()) else {
+        let Some(rings) = self.rings().filter(|rings| !rings.incoming.is_empty()) else {
             return batch;
         };
         // Taken out of the receiver, because reading the sockets needs the rest of it mutably.
@@ -138,7 +138,7 @@ impl Ports {
         device: &Device,
         scratch: &mut ReceiveScratch,
     ) {
-        let Some(rings) = self.rings.as_deref().filter(|rings| !rings.incoming.is_empty()) else {
+        let Some(rings) = self.rings().filter(|rings| !rings.incoming.is_empty()) else {
             return;
         };
         if !readers.refresh(rings) {

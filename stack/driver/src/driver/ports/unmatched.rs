@@ -222,7 +222,7 @@ impl Ports {
                 }
             };
             let accept = |offer: RingOffer| {
-                let Some(rings) = &self.rings else { return };
+                let Some(rings) = self.rings() else { return };
                 let from = offer.from();
                 if let Err(errno) = rings.incoming.accept(offer, member.address()) {
                     tracing::debug!(%errno, ?from, "refused a ring");

@@ -63,17 +63,22 @@ impl Rings {
         })
     }
 
+    /// Returns whether this is a forked child of the process that opened the device. The child has
+    /// neither the memory nor the connections, and another thread of the parent may have held a
+    /// lock. It calls no other function.
+    pub fn is_inherited(&self) -> bool {
+        self.process.is_other()
+    }
+
     /// Sends a run to the process with `slot`, if this device has a ring to it. `sender` is the
     /// port of the run.
     pub fn transmit(&self, sender: &UdpPort, slot: u8, run: &Run<'_>) -> Option<SendOutcome> {
-        // A forked child has neither the memory nor the connections, and another thread of the
-        // parent may have held a lock.
-        if self.process.is_other() { None } else { self.outgoing.transmit(sender, slot, run) }
+        self.outgoing.transmit(sender, slot, run)
     }
 
     /// Returns whether unread runs fill half of the ring to the process; `None` without a ring.
     pub fn is_receiver_congested(&self, to: IpAddr, slot: u8) -> Option<bool> {
-        if self.process.is_other() { None } else { self.outgoing.is_half_full(to, slot) }
+        self.outgoing.is_half_full(to, slot)
     }
 
     /// Replaces the interfaces of this host.
