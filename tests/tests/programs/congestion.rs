@@ -60,10 +60,12 @@ fn watch(file: &Path) -> KillOnDrop {
     child
 }
 
-/// Runs `ib_write_bw` between the two addresses. Both ends print the counters.
+/// Runs `ib_write_bw` between the two addresses, over sockets, which the packet filter sees. Both
+/// ends print the counters.
 fn write() -> Outputs {
     let counters = COUNTERS.map(|name| format!("hw_counters/{name}")).join(",");
-    run(LINKS, &format!("ib_write_bw -x 0 -F -s 65536 -n 500 -W {counters}")).unwrap()
+    run(LINKS, &format!("env URXE_SHM=off ib_write_bw -x 0 -F -s 65536 -n 500 -W {counters}"))
+        .unwrap()
 }
 
 fn counters(output: &str) -> [u64; 4] {

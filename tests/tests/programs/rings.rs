@@ -3,7 +3,39 @@
 use std::process::Command;
 
 use crate::install::{EXPECTED, compile, install, text_of};
-use crate::pair::exclusive;
+use crate::pair::{exclusive, run};
+
+/// Options of server and client, each with an address of its own.
+const LINKS: [&str; 2] = ["--link rxe0=127.82.0.1", "--link rxe0=127.82.0.2"];
+const COUNTER: &str = "rcvd_in_memory";
+
+/// Runs a program of perftest as both ends. Returns the packets that each end received in memory.
+fn in_memory(links: [&str; 2], words: &str) -> [u64; 2] {
+    let words = format!("env URXE_SHM=on {words} -x 0 -F -W hw_counters/{COUNTER}");
+    let both = run(links, &words).unwrap();
+    [both.server, both.client].map(|output| {
+        let value = output
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("hw_counters/")?.strip_prefix(COUNTER));
+        let value = value.and_then(|value| value.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("no counter: {output}")).parse().unwrap()
+    })
+}
+
+#[test]
+fn the_packets_of_all_services_take_shared_memory() {
+    for words in [
+        "ib_send_bw -c RC -s 8192 -n 2000 --use-srq -r 64",
+        "ib_read_bw -c RC -s 8192 -n 2000",
+        "ib_write_bw -c UC -s 8192 -n 5000",
+        "ib_send_bw -c UD -s 1024 -n 5000",
+        "ib_send_bw -c XRC -s 8192 -n 2000",
+    ] {
+        let [server, client] = in_memory(LINKS, words);
+        // The target of a READ, and the sender of datagrams, receive few packets or none.
+        assert!(server + client > 1000, "{words}: {server} {client}");
+    }
+}
 
 #[test]
 fn a_forked_child_sends_nothing_and_its_parent_goes_on() {

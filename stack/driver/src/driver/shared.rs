@@ -204,6 +204,9 @@ impl Shared {
         self.device.handle_timeouts(now);
         self.ports.retry_deferred(&self.device, now);
         self.serve_management();
+        if let Some(rings) = self.ports.rings() {
+            rings.free_idle(now);
+        }
         if let Some(attached) = self.attached.get() {
             attached.handle_timeout(now);
         }
@@ -227,11 +230,14 @@ impl Shared {
         deadlines.min().filter(|at| *at != Time::NEVER)
     }
 
-    /// Returns the next deadline that no polling thread handles.
+    /// Returns the next deadline that no polling thread handles: of connections, of MADs that wait,
+    /// of the common sockets and of rings.
     fn connection_deadline(&self) -> Option<Time> {
         let connections = self.attached.get().map(Attached::deadline);
         let deferred = self.ports.deferred.next_retry();
-        connections.into_iter().chain(deferred).chain(self.ports.common_backoff()).min()
+        let rings = self.ports.rings().and_then(|rings| rings.idle_at());
+        let others = deferred.into_iter().chain(self.ports.common_backoff()).chain(rings);
+        connections.into_iter().chain(others).min()
     }
 
     /// Returns when the background thread must wake up while a thread polls. That thread handles

@@ -9,12 +9,8 @@ use urxe_types::sync::atomic::{Ordering, fence};
 const ALIGN: u64 = 64;
 /// Bytes of a record before its packets.
 const HEADER_LEN: usize = 16;
-/// The length of a record that skips the rest of the ring.
-const SKIP: u32 = u32::MAX;
-/// The place from which a new ring may restart, and the bytes between two checks for that.
+/// The place from which a ring may restart, and the bytes between two checks for that.
 const RESTART: u64 = 16 << 10;
-/// Each time that the ring has no room, the place is multiplied by this, up to half of the ring.
-const RESTART_FACTOR: u64 = 4;
 
 /// The fields of a run beside its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,22 +94,15 @@ pub enum Push {
 }
 
 /// The end that writes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Producer {
     head: u64,
-    /// The position of the consumer, as this end saw it last.
+    /// The position of the consumer, as this end saw it last. Behind a restart, the new position.
     tail: u64,
     /// The position at which to look for a restart.
     check_at: u64,
-    /// The place from which the ring may restart. After a restart, no more than the bytes before
-    /// that place have room until the consumer follows.
-    restart: u64,
-}
-
-impl Default for Producer {
-    fn default() -> Self {
-        Self { head: 0, tail: 0, check_at: 0, restart: RESTART }
-    }
+    /// The position of the last restart, and the one where the ring went on.
+    restart: Option<(u64, u64)>,
 }
 
 impl Producer {
@@ -126,17 +115,16 @@ impl Producer {
         if bytes.is_empty() || bytes.len() > MAX_RUN_BYTES || needed > area.capacity() {
             return Ok(Push::Full);
         }
-        let head = self.restart(area, needed)?;
-        if head - self.tail + needed > area.capacity() {
+        self.restart(area)?;
+        if self.head - self.tail + needed > area.capacity() {
             self.look(area)?;
-            if head - self.tail + needed > area.capacity() {
-                self.restart = (self.restart * RESTART_FACTOR).min(area.capacity() / 2);
+            if self.head - self.tail + needed > area.capacity() {
                 return Ok(Push::Full);
             }
         }
-        area.write(head, &record.header(bytes.len() as u32));
-        area.write(head + HEADER_LEN as u64, bytes);
-        self.head = head + needed;
+        area.write(self.head, &record.header(bytes.len() as u32));
+        area.write(self.head + HEADER_LEN as u64, bytes);
+        self.head += needed;
         area.control().head().store(self.head, Ordering::Release);
         fence(Ordering::SeqCst);
         // Read first, because an exchange takes the cache line from the consumer.
@@ -154,27 +142,45 @@ impl Producer {
         Ok(self.head - self.tail > area.capacity() / 2)
     }
 
-    /// Returns the position of the next record of `needed` bytes. If the ring is empty and this
-    /// saves pages, that is the next beginning of the ring. Then a record that skips is before it.
-    fn restart(&mut self, area: &impl Area, needed: u64) -> Result<u64, Broken> {
-        let place = self.head & (area.capacity() - 1);
-        // The record then ends before this place, so it does not reach `tail`.
-        if self.head < self.check_at || place < needed.max(self.restart) {
-            return Ok(self.head);
+    /// Returns whether the ring is empty. The bytes of the ring may then be lost. The next record
+    /// restarts the ring.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn rest(&mut self, area: &impl Area) -> Result<bool, Broken> {
+        self.look(area)?;
+        if self.tail != self.head {
+            return Ok(false);
+        }
+        self.check_at = self.head;
+        Ok(true)
+    }
+
+    /// Goes on at the next beginning of the ring, if the ring is empty and this saves pages. The
+    /// whole ring then has room. The caller writes a record and publishes both at once.
+    fn restart(&mut self, area: &impl Area) -> Result<(), Broken> {
+        if self.head < self.check_at || self.head & (area.capacity() - 1) < RESTART {
+            return Ok(());
         }
         self.check_at = self.head + RESTART;
         self.look(area)?;
-        if self.tail != self.head {
-            return Ok(self.head);
+        if self.tail == self.head {
+            let next = next_beginning(area, self.head);
+            area.control().restart().store(self.head, Ordering::Relaxed);
+            self.restart = Some((self.head, next));
+            (self.head, self.tail) = (next, next);
         }
-        let none = Record { segment_size: 0, from_port: 0, traffic_class: 0, hop_limit: 0 };
-        area.write(self.head, &none.header(SKIP));
-        Ok(self.head - place + area.capacity())
+        Ok(())
     }
 
     /// Reads the position of the consumer.
     fn look(&mut self, area: &impl Area) -> Result<(), Broken> {
-        let tail = area.control().tail().load(Ordering::Acquire);
+        let stored = area.control().tail().load(Ordering::Acquire);
+        let tail = match self.restart {
+            // The consumer has not seen the restart. It has nothing left to read before that.
+            Some((from, to)) if stored == from => to,
+            _ => stored,
+        };
         // The consumer only advances, and not beyond this end.
         if tail < self.tail || tail > self.head {
             return Err(Broken);
@@ -206,18 +212,9 @@ impl Consumer {
         if self.tail == self.head && !self.look(area)? {
             return Ok(None);
         }
-        let (mut length, mut record) = self.header(area);
-        if length == SKIP {
-            let next = (self.tail | (area.capacity() - 1)) + 1;
-            // A record follows, because the producer publishes both at once.
-            if next >= self.head {
-                return Err(Broken);
-            }
-            self.tail = next;
-            (length, record) = self.header(area);
-        }
+        let (length, record) = self.header(area);
         let needed = record_len(length as usize);
-        let is_usual = length > 0 && length != SKIP && length as usize <= MAX_RUN_BYTES;
+        let is_usual = length > 0 && length as usize <= MAX_RUN_BYTES;
         if !is_usual || record.segment_size == 0 || needed > self.head - self.tail {
             return Err(Broken);
         }
@@ -235,11 +232,25 @@ impl Consumer {
 
     /// Reads the position of the producer. Returns whether there are records.
     fn look(&mut self, area: &impl Area) -> Result<bool, Broken> {
-        let head = area.control().head().load(Ordering::Acquire);
+        let control = area.control();
+        let head = control.head().load(Ordering::Acquire);
+        // The store of `head` publishes the restart before it. There is at most one since the last
+        // record, because the ring is empty at a restart.
+        let is_restart = head != self.tail
+            && control.restart().load(Ordering::Relaxed) == self.tail
+            && self.tail & (area.capacity() - 1) != 0;
+        if is_restart {
+            self.tail = next_beginning(area, self.tail);
+        }
         // The difference is at most the capacity, so a position that went back is too far away.
         let unread = head.wrapping_sub(self.tail);
-        // Positions that would overflow are far beyond what a process can send.
-        if unread > area.capacity() || !unread.is_multiple_of(ALIGN) || head > u64::MAX / 2 {
+        let is_possible = unread <= area.capacity()
+            && unread.is_multiple_of(ALIGN)
+            // A record follows a restart.
+            && (unread > 0 || !is_restart)
+            // Positions that would overflow are far beyond what a process can send.
+            && head <= u64::MAX / 2;
+        if !is_possible {
             return Err(Broken);
         }
         self.head = head;
@@ -269,6 +280,11 @@ pub fn wake_up(control: &Control) {
 /// Returns whether the producer has written beyond `position`.
 pub fn has_records(control: &Control, position: u64) -> bool {
     control.head().load(Ordering::Acquire) != position
+}
+
+/// Returns the next position behind `position` that is at the first byte of the ring.
+fn next_beginning(area: &impl Area, position: u64) -> u64 {
+    (position | (area.capacity() - 1)) + 1
 }
 
 /// Returns the bytes that a run takes in the ring.

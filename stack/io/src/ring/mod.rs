@@ -12,9 +12,10 @@
 //! capacity is a place in the ring. A record begins at a multiple of 64 bytes, so that two records
 //! share no cache line, and may go round the end of the ring.
 //!
-//! - *Restart.* If the ring is empty, the producer now and then skips the rest of the ring. So
-//!   traffic of small messages stays in the first kilobytes: they stay in the cache, and the system
-//!   allocates no other pages.
+//! - *Restart.* If the ring is empty, the producer now and then goes on at the next beginning of
+//!   the ring, and stores the position from which it does (`restart`). So traffic of small messages
+//!   stays in the first kilobytes: they stay in the cache, and the system allocates no other pages.
+//!   Both ends are at that position then, so all bytes of the ring have room.
 //! - *Sleep.* A consumer that is about to sleep sets `asleep` and looks at the ring once more. A
 //!   producer publishes its record and looks at `asleep`. Both have a fence in between, so at least
 //!   one of them sees the other. A loom model tries all orders.
@@ -23,12 +24,15 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `budget` | how many rings the processes of a user may write |
 //! | `cursor` | the two ends of a ring |
 //! | `offer` | the messages with which two processes agree on a ring |
 
+mod budget;
 mod cursor;
 mod offer;
 
+pub use budget::Budget;
 pub use cursor::{
     Area, Broken, Consumer, Producer, Push, Record, fall_asleep, has_records, wake_up,
 };

@@ -1,8 +1,8 @@
 //! Memory that two processes share, and the copies into and out of it.
 //!
 //! ```text
-//!  0         128    256    384      4096                4096 + capacity
-//! | layout  | head | tail | asleep | bytes of the ring  |
+//!  0         128    256    384      512       4096                4096 + capacity
+//! | layout  | head | tail | asleep | restart | bytes of the ring  |
 //! ```
 //! The memory is a file of memfd_create(2), sealed against shrinking. The other process can change
 //! each byte at any time, and it may be hostile. Therefore:
@@ -44,6 +44,7 @@ pub struct Control {
     head: Line<AtomicU64>,
     tail: Line<AtomicU64>,
     asleep: Line<AtomicU32>,
+    restart: Line<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -51,14 +52,15 @@ pub struct Control {
 struct Line<T>(T);
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Control>() == 4 * 128 && size_of::<Control>() <= CONTROL_LEN);
+const _: () = assert!(size_of::<Control>() == 5 * 128 && size_of::<Control>() <= CONTROL_LEN);
 
 impl Control {
     /// Makes the words of a new ring in private memory, for tests and models.
     #[cfg(test)]
     pub fn private() -> Self {
         let word = || Line(AtomicU64::new(0));
-        Self { layout: word(), head: word(), tail: word(), asleep: Line(AtomicU32::new(0)) }
+        let asleep = Line(AtomicU32::new(0));
+        Self { layout: word(), head: word(), tail: word(), asleep, restart: word() }
     }
 
     /// The position up to which the producer has written. Only the producer stores it.
@@ -69,6 +71,12 @@ impl Control {
     /// The position up to which the consumer has read. Only the consumer stores it.
     pub fn tail(&self) -> &AtomicU64 {
         &self.tail.0
+    }
+
+    /// The position from which the producer went on at the next beginning of the ring last. Only
+    /// the producer stores it.
+    pub fn restart(&self) -> &AtomicU64 {
+        &self.restart.0
     }
 
     /// 1 while a thread of the consumer sleeps, or is about to. The producer sets it to 0 when it
@@ -196,6 +204,18 @@ impl SharedMemory {
         }
     }
 
+    /// Gives the pages of the ring back to the system. Its bytes are then zeros for both processes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn free_pages(&self) -> Result<(), Errno> {
+        // SAFETY: the bytes of the ring are the rest of the mapping, from a whole page on. The call
+        // stores zeros, and accesses of both processes to these bytes may race with any store.
+        let result =
+            unsafe { libc::madvise(self.bytes().cast(), self.capacity, libc::MADV_REMOVE) };
+        if result == 0 { Ok(()) } else { Err(last_errno()) }
+    }
+
     /// Returns the offset of a position, the number of bytes up to the end of the ring, and the
     /// number of all bytes.
     fn parts(&self, position: u64, len: usize) -> (usize, usize, usize) {
@@ -261,6 +281,21 @@ mod tests {
             0,
             "the control words are apart"
         );
+    }
+
+    #[test]
+    fn freed_pages_are_zeros_in_both_processes_and_take_no_memory() {
+        let (memory, file) = SharedMemory::create(CAPACITY, 7).unwrap();
+        let other = SharedMemory::open(&file, CAPACITY, 7).unwrap();
+        memory.write(0, &[1; CAPACITY]);
+        memory.control().head().store(9, Ordering::Relaxed);
+        let blocks = || fstat(&file).unwrap().st_blocks as usize * 512;
+        assert_eq!(blocks(), CONTROL_LEN + CAPACITY);
+        memory.free_pages().unwrap();
+        assert_eq!(blocks(), CONTROL_LEN);
+        let mut read = [1; 10];
+        other.read(5000, &mut read);
+        assert_eq!((read, other.control().head().load(Ordering::Relaxed)), ([0; 10], 9));
     }
 
     #[test]

@@ -70,6 +70,16 @@ pub fn listen_at(name: Name<'_>) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// Opens a socket that has a name and does not listen, so that no other socket can have the name.
+///
+/// # Errors
+/// `EADDRINUSE` if the name is taken.
+pub fn hold(name: Name<'_>) -> Result<OwnedFd, Errno> {
+    let socket = new_socket()?;
+    bind(&socket, &name.address()?)?;
+    Ok(socket)
+}
+
 /// Connects to the socket that listens under a name. Non-blocking, close-on-exec.
 ///
 /// # Errors

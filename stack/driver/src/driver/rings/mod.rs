@@ -6,6 +6,7 @@
 //! | a run for a process with a ring | [`Outgoing::transmit`] | a record; wakes a sleeper |
 //! | a wanted offer | [`Outgoing::serve`], background thread | an offer to the process |
 //! | a reply, the end of a connection | [`Outgoing::serve`] | an open ring, or a pause |
+//! | a second without a record | [`Outgoing::free_idle`], background thread | fewer pages |
 //! | an offer of another process | [`Incoming::accept`], background thread | a ring to read |
 //! | a record | `Ports::receive` (`ports/memory.rs`) | packets to the device |
 //! | a thread sleeps on the sockets | [`Incoming::fall_asleep`] | producers wake it |
@@ -36,6 +37,7 @@ use crate::port::udp::UdpPort;
 use crate::port::{Run, SendOutcome};
 use crate::sync::Arc;
 use crate::sys::fork::ProcessId;
+use crate::time::Time;
 
 /// The most events that one look at an epoll instance returns.
 const READY: usize = 16;
@@ -91,6 +93,16 @@ impl Rings {
     pub fn serve(&self) {
         self.outgoing.serve();
         self.incoming.collect_ended();
+    }
+
+    /// Gives the pages of idle rings back, if that is due.
+    pub fn free_idle(&self, now: Time) {
+        self.outgoing.free_idle(now);
+    }
+
+    /// Returns the time at which [`free_idle`](Self::free_idle) is due.
+    pub fn idle_at(&self) -> Option<Time> {
+        self.outgoing.idle_at()
     }
 
     /// Returns the descriptors that are readable when [`serve`](Self::serve) is due.

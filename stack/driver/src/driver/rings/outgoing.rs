@@ -21,8 +21,8 @@ use crate::driver::thread_waker::ThreadWaker;
 use crate::link::interface::Interface;
 use crate::port::udp::UdpPort;
 use crate::port::{DEFAULT_HOP_LIMIT, Run, SendOutcome};
-use crate::ring::{Endpoint, Link, Producer, Push, Record, Reply, offer, reply};
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::ring::{Budget, Endpoint, Link, Producer, Push, Record, Reply, offer, reply};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
 use crate::sys::fork::{CloseOnFork, close_on_fork};
@@ -34,8 +34,8 @@ use urxe_types::qpn::MAX_PROCESS_SLOTS;
 const CAPACITY: u8 = 20;
 /// The most rings to one slot number. Each local address of this host has such a slot.
 const MAX_PEERS: usize = 16;
-/// The most open rings: 64 MiB, if all of them are used up to their ends.
-const MAX_OPEN: u32 = 64;
+/// Nanoseconds without a record after which an empty ring gives its pages back, or twice as many.
+const IDLE_NS: u64 = 1_000_000_000;
 /// The pause after the first refusal. Each further one doubles it, up to the longest pause.
 const FIRST_PAUSE_NS: u64 = 1_000_000_000;
 const LONGEST_PAUSE_NS: u64 = 64_000_000_000;
@@ -47,8 +47,10 @@ pub(super) struct Outgoing {
     slot: u8,
     /// The peers with each slot. A lock protects the search for a ring, and the ring.
     peers: Box<[Mutex<Vec<Peer>>]>,
-    /// The number of rings that are offered or open.
-    open: AtomicU32,
+    /// The rings that may be offered or open.
+    budget: Mutex<Budget>,
+    /// The time in nanoseconds of the next search for idle rings; 0 if no ring has pages.
+    idle_at_ns: AtomicU64,
     /// Reports the connections of these rings.
     epoll: CloseOnFork<OwnedFd>,
     is_wanted: AtomicBool,
@@ -81,6 +83,10 @@ struct Ring {
     link: Link,
     memory: SharedMemory,
     producer: Producer,
+    /// Whether the ring has pages beside its first one.
+    has_pages: bool,
+    /// Whether there was a record since the last search for idle rings.
+    is_used: bool,
 }
 
 impl Outgoing {
@@ -92,7 +98,8 @@ impl Outgoing {
         Ok(Self {
             slot,
             peers: (0..MAX_PROCESS_SLOTS).map(|_| Mutex::default()).collect(),
-            open: AtomicU32::new(0),
+            budget: Mutex::new(Budget::new(1 << CAPACITY, slot)),
+            idle_at_ns: AtomicU64::new(0),
             epoll: close_on_fork(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
             is_wanted: AtomicBool::new(false),
             next_id: AtomicU32::new(0),
@@ -126,7 +133,13 @@ impl Outgoing {
         };
         match &mut peer.state {
             State::Open(ring) => match ring.transmit(sender, run) {
-                Ok(outcome) => return outcome,
+                Ok(outcome) => {
+                    ring.is_used = true;
+                    if !std::mem::replace(&mut ring.has_pages, true) {
+                        self.expect_idle();
+                    }
+                    return outcome;
+                }
                 Err(broken) => {
                     tracing::warn!(to = ?peer.to, ?broken, "a ring ends: sockets take its place");
                     self.close(peer);
@@ -182,6 +195,42 @@ impl Outgoing {
         }
     }
 
+    /// Returns the time at which [`free_idle`](Self::free_idle) is due.
+    pub fn idle_at(&self) -> Option<Time> {
+        let at_ns = self.idle_at_ns.load(Ordering::Relaxed);
+        (at_ns != 0).then_some(Time::from_ns(at_ns))
+    }
+
+    /// Gives the pages of rings back that had no record for a while, if a search is due.
+    pub fn free_idle(&self, now: Time) {
+        if self.idle_at().is_none_or(|at| now < at) {
+            return;
+        }
+        // Before the search, so that a thread whose ring has pages from now on sets a time.
+        self.idle_at_ns.store(0, Ordering::Relaxed);
+        let mut has_pages = false;
+        for cell in &self.peers {
+            for peer in lock(cell).iter_mut() {
+                if let State::Open(ring) = &mut peer.state {
+                    ring.free_idle();
+                    has_pages |= ring.has_pages;
+                }
+            }
+        }
+        if has_pages {
+            self.idle_at_ns.store(now.plus_ns(IDLE_NS).as_ns(), Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the background thread look for idle rings later.
+    #[cold]
+    fn expect_idle(&self) {
+        if self.idle_at().is_none() {
+            self.idle_at_ns.store(clock::now().plus_ns(IDLE_NS).as_ns(), Ordering::Relaxed);
+            self.waker.descriptor().wake();
+        }
+    }
+
     fn offer_all(&self) {
         for (slot, cell) in self.peers.iter().enumerate() {
             let is_wanted = |peer: &&Peer| matches!(peer.state, State::Wanted);
@@ -209,8 +258,7 @@ impl Outgoing {
         to: Endpoint,
         data: u64,
     ) -> Result<(Link, SharedMemory), Errno> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN {
-            self.open.fetch_sub(1, Ordering::Relaxed);
+        if !lock(&self.budget).take(clock::now()) {
             return Err(Errno::MFILE);
         }
         let watched = offer(from, to, CAPACITY).and_then(|(link, memory)| {
@@ -218,14 +266,14 @@ impl Outgoing {
             epoll::add(&*self.epoll, link.as_fd(), data, epoll::EventFlags::IN)?;
             Ok((link, memory))
         });
-        watched.inspect_err(|_| _ = self.open.fetch_sub(1, Ordering::Relaxed))
+        watched.inspect_err(|_| lock(&self.budget).give_back())
     }
 
     /// Ends a ring, or the offer of one, and pauses.
     fn close(&self, peer: &mut Peer) {
         if let State::Offered(link, _) | State::Open(Ring { link, .. }) = &peer.state {
             let _ = epoll::delete(&*self.epoll, link.as_fd());
-            self.open.fetch_sub(1, Ordering::Relaxed);
+            lock(&self.budget).give_back();
         }
         peer.refuse();
     }
@@ -262,7 +310,8 @@ fn open(peer: &mut Peer) {
         State::Offered(link, memory) => {
             tracing::debug!(from = ?peer.from, to = ?peer.to, "opened a ring");
             peer.pause_ns = FIRST_PAUSE_NS;
-            peer.state = State::Open(Ring { link, memory, producer: Producer::default() });
+            let (producer, has_pages, is_used) = (Producer::default(), false, false);
+            peer.state = State::Open(Ring { link, memory, producer, has_pages, is_used });
         }
         other => peer.state = other,
     }
@@ -276,6 +325,17 @@ impl Peer {
 }
 
 impl Ring {
+    /// Gives the pages back if there was no record since the last call.
+    fn free_idle(&mut self) {
+        let is_used = std::mem::replace(&mut self.is_used, false);
+        // A broken ring ends with the next run.
+        if self.has_pages && !is_used && self.producer.rest(&self.memory).unwrap_or(false) {
+            // If the system refuses, the pages stay until the ring ends.
+            let _ = self.memory.free_pages();
+            self.has_pages = false;
+        }
+    }
+
     /// Writes a run. Returns `None` if a port would not send it, and an error if the ring is
     /// broken.
     fn transmit(

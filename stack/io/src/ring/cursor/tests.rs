@@ -117,21 +117,48 @@ fn small_messages_stay_at_the_beginning_of_the_ring() {
 }
 
 #[test]
-fn a_ring_that_was_full_keeps_room_for_as_much_behind_a_restart() {
+fn the_whole_ring_has_room_after_a_restart_that_the_consumer_has_not_seen() {
     let (area, mut out) = (Private::new(), room());
     let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
-    let mut was_full = 0;
-    // Bursts of a twelfth and of a third of the ring in turn, after each of which it is empty.
-    for round in 0..200 {
-        for _ in 0..CAPACITY / [12, 3][round % 2] / 4096 {
-            match producer.push(&area, RECORD, &[1; 4000]).unwrap() {
-                Push::Done { .. } => {}
-                Push::Full => was_full += 1,
+    for len in [80, 4000] {
+        for _ in 0..CAPACITY {
+            assert_eq!(producer.push(&area, RECORD, &vec![1; len]), DONE);
+            assert!(consumer.pop(&area, &mut out).unwrap().is_some());
+            let place = consumer.position() % CAPACITY as u64;
+            if place >= RESTART && consumer.position() >= producer.check_at {
+                break;
             }
         }
-        while consumer.pop(&area, &mut out).unwrap().is_some() {}
+        // The next record restarts the ring.
+        for number in 0..CAPACITY / 4096 {
+            assert_eq!(producer.push(&area, RECORD, &[2; 4080]), DONE, "{number}");
+        }
+        assert_eq!(producer.head % CAPACITY as u64, 0);
+        assert_eq!(producer.push(&area, RECORD, &[2; 1]), Ok(Push::Full));
+        assert_eq!(producer.is_half_full(&area), Ok(true));
+        for _ in 0..CAPACITY / 4096 {
+            assert_eq!(consumer.pop(&area, &mut out), Ok(Some((RECORD, 4080))));
+            assert_eq!(&out[..4080], [2; 4080]);
+        }
+        assert_eq!(consumer.pop(&area, &mut out), Ok(None));
     }
-    assert!(was_full < 40, "{was_full}");
+}
+
+#[test]
+fn a_ring_that_rested_goes_on_at_its_beginning_whatever_its_bytes_are() {
+    let (area, mut out) = (Private::new(), room());
+    let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
+    // Up to a place at which the next search for a restart is not due.
+    for _ in 0..CAPACITY / 8192 {
+        assert_eq!(producer.push(&area, RECORD, &[1; 4000]), DONE);
+    }
+    assert_eq!(producer.rest(&area), Ok(false), "there are records");
+    while consumer.pop(&area, &mut out).unwrap().is_some() {}
+    assert_eq!(producer.rest(&area), Ok(true));
+    area.bytes.borrow_mut().fill(0);
+    assert_eq!(producer.push(&area, RECORD, &[1; 80]), DONE);
+    assert_eq!(consumer.pop(&area, &mut out), Ok(Some((RECORD, 80))));
+    assert_eq!(consumer.position() % CAPACITY as u64, 128);
 }
 
 #[test]
@@ -188,10 +215,7 @@ fn an_impossible_record_ends_the_ring() {
         // Longer than the producer has written.
         (64, 49, 10),
         (CAPACITY as u64, long, 10),
-        (CAPACITY as u64, SKIP - 1, 10),
-        // A jump to where nothing is.
-        (64, SKIP, 0),
-        (CAPACITY as u64, SKIP, 0),
+        (CAPACITY as u64, u32::MAX, 10),
     ] {
         let area = Private::new();
         area.store_header(0, length, segment_size);
@@ -199,24 +223,40 @@ fn an_impossible_record_ends_the_ring() {
         let result = Consumer::default().pop(&area, &mut room());
         assert_eq!(result, Err(Broken), "{head} {length} {segment_size}");
     }
-    // A jump to where an old record is.
+}
+
+#[test]
+fn an_impossible_restart_ends_the_ring_and_others_are_ignored() {
+    let capacity = CAPACITY as u64;
+    // The last value: whether the consumer reads the record at 64, or the ring ends.
+    for (restart, head, reads) in [
+        // To the next beginning, where no record was published.
+        (64, 128, false),
+        (64, capacity, false),
+        (64, 3 * capacity, false),
+        // From where the consumer is not.
+        (0, 128, true),
+        (128, 128, true),
+        (u64::MAX, 128, true),
+    ] {
+        let (area, mut consumer) = (Private::new(), Consumer::default());
+        area.store_header(0, 10, 10);
+        area.store_head(64);
+        assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
+        area.store_header(64, 10, 10);
+        area.control.restart().store(restart, Ordering::Relaxed);
+        area.store_head(head);
+        let result = consumer.pop(&area, &mut room()).map(|run| run.is_some());
+        assert_eq!(result, if reads { Ok(true) } else { Err(Broken) }, "{restart} {head}");
+    }
+    // Restarts without a record.
     let (area, mut consumer) = (Private::new(), Consumer::default());
     area.store_header(0, 10, 10);
     area.store_head(64);
     assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
-    area.store_header(64, SKIP, 0);
-    area.store_head(128);
-    assert_eq!(consumer.pop(&area, &mut room()), Err(Broken));
-    // Two jumps in a row: a consumer that followed each would never return.
-    let (area, mut consumer) = (Private::new(), Consumer::default());
-    let head = CAPACITY as u64 + 64;
-    area.store_header(0, 10, 10);
-    area.store_head(64);
-    assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
-    area.store_header(64, SKIP, 0);
-    area.store_header(CAPACITY as u64, SKIP, 0);
-    area.store_head(head);
-    assert_eq!(consumer.pop(&area, &mut room()), Err(Broken));
+    area.control.restart().store(64, Ordering::Relaxed);
+    assert_eq!(consumer.pop(&area, &mut room()), Ok(None));
+    assert_eq!(consumer.position(), 64);
 }
 
 /// Memory whose other end changes each word and each header right after it was read, as in
@@ -284,6 +324,10 @@ fn no_bytes_of_another_process_lead_beyond_the_ring() {
                 1 => area.store_head((consumer.position() + small).next_multiple_of(ALIGN)),
                 2 => area.control.tail().store(rng.next_u64(), Ordering::Relaxed),
                 3 => area.control.asleep().store(small as u32, Ordering::Relaxed),
+                4 if small % 4 == 0 => {
+                    let restart = [consumer.position(), rng.next_u64()][small as usize / 4 % 2];
+                    area.control.restart().store(restart, Ordering::Relaxed);
+                }
                 4 => area.store_header(consumer.position(), small as u32, small as u16),
                 5 => area.store_header(consumer.position(), rng.next_u64() as u32, 1),
                 6 => {
