@@ -172,7 +172,9 @@ impl BackgroundThread<'_> {
             let last_look = || {
                 let now = clock::now();
                 shared.transmit(now);
-                timeout_ns(now)
+                // A device of this process may have replied to the packets that this thread sent.
+                // Other threads wake this one for the hook, and this one must not sleep.
+                if shared.is_hook_due() { Some(0) } else { timeout_ns(now) }
             };
             // Only an idle thread sleeps on the sockets, and on the rings.
             let rings = shared.ports.rings().filter(|_| wait == Wait::Idle);

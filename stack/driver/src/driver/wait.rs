@@ -80,6 +80,7 @@ impl Shared {
                 WaitOutcome::Done
             } else {
                 self.transmit_urgent(clock::now());
+                self.call_hook();
                 let sleep = || self.sleep_as_follower(descriptor, deadline);
                 self.leader.wait_as_follower(sleep).transpose()?.unwrap_or(WaitOutcome::Again)
             };
@@ -107,6 +108,14 @@ impl Shared {
             }
             // Sends the acknowledgements that waited for a reply.
             self.transmit(clock::now());
+            if self.is_hook_due() {
+                // A device of this process has replied meanwhile.
+                self.call_hook();
+                continue;
+            }
+            if is_done() {
+                return Ok(WaitOutcome::Done);
+            }
             // Packets that a simulated impairment delays become due without an event on a socket.
             let held = self.ports.next_due().unwrap_or(Time::NEVER);
             let has_records = rings.is_some_and(Incoming::fall_asleep);
