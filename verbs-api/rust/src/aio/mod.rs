@@ -91,6 +91,7 @@
 #![cfg_attr(not(feature = "cm"), doc = "[`AsyncQueuePairBuilder::connect`]: crate#features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`AsyncQueuePairBuilder::accept`]: crate#features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`AsyncConnection`]: crate#features")]
+#![cfg_attr(not(feature = "cm"), doc = "[`OperationError::Disconnected`]: crate#features")]
 
 mod batch;
 mod builder;
