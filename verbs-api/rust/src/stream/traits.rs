@@ -3,8 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::{OwnedReadHalf, OwnedWriteHalf, RdmaStream};
+use super::RdmaStream;
 
+#[cfg(any(feature = "tokio", feature = "futures"))]
+use super::{OwnedReadHalf, OwnedWriteHalf};
 #[cfg(any(feature = "tokio", feature = "futures"))]
 use std::{
     pin::Pin,
