@@ -123,7 +123,7 @@ fn rings_without_traffic_give_their_pages_back_and_go_on() {
     processes.end();
 }
 
-/// A process of another process namespace has no number here, so nothing proves who it is.
+/// A process of another process namespace has no number here, so its identity cannot be proven.
 #[test]
 #[ignore = "needs root, for a process namespace: cargo xtask namespace"]
 fn members_of_several_process_namespaces_exchange_messages_over_sockets() {

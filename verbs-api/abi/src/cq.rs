@@ -247,7 +247,8 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
             // NVIDIA's devices send an event then. No completion after that event causes another,
             // so a batch may have them all.
             let is_reported = object.cq.notify_missed();
-            if !is_reported && object.cq.was_found_empty() {
+            // An event ends this state.
+            if object.cq.was_found_empty() {
                 context.engine().stop_polling();
             }
             let pending_at_arm = if is_reported { 0 } else { pending_at_arm };

@@ -109,8 +109,6 @@ impl Cma {
         }
         if let Some(request) = event.new_id {
             self.stop_waiting(request);
-        }
-        if let Some(request) = event.new_id {
             let user = adopt(request, event.user);
             if let Some(known) = self.ids.get_mut(&request) {
                 known.user = user;

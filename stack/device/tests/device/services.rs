@@ -1,4 +1,4 @@
-//! The halves of the services: what each drops at RESET, flushes in ERR, and does not have.
+//! The halves of the services: dropped work at RESET, flushed work in ERR, and absent halves.
 
 use urxe_device::cq::{AsyncEvent, QpEventType};
 use urxe_device::qp::work_request::PostError;

@@ -108,11 +108,8 @@ impl Shared {
             }
             // Sends the acknowledgements that waited for a reply.
             self.transmit(clock::now());
-            if self.is_hook_due() {
-                // A device of this process has replied meanwhile.
-                self.call_hook();
-                continue;
-            }
+            // A device of this process may have replied meanwhile.
+            self.call_hook();
             if is_done() {
                 return Ok(WaitOutcome::Done);
             }

@@ -9,7 +9,7 @@
 //! others. The limit is a quarter of the machine's memory, and at most the rings of 64 processes
 //! that send to each other.
 //!
-//! A stranger who binds the names leaves fewer rings to the user. The packets then use sockets.
+//! Another user can bind names, too, and so leave fewer rings. The packets then use sockets.
 
 use std::os::fd::OwnedFd;
 

@@ -20,8 +20,8 @@ const FEATURES: &str =
 /// feature without those that its code could need.
 const FEATURE_SETS: [&str; 4] = [
     "",
-    "urxe/capture,urxe/serde,urxe/stream",
-    "urxe/capture,urxe/cm,urxe/tokio",
+    "urxe/capture,urxe/serde,urxe/stream,urxe/tokio",
+    "urxe/capture,urxe/cm",
     "urxe/serde,urxe/sim",
 ];
 

@@ -120,7 +120,7 @@ fn completions_left_in_the_queue_cause_one_event() {
         cq.push(done(wr_id), false).unwrap();
     }
     cq.notify_unpolled();
-    assert_eq!(events(&cq), 0, "nobody asked for an event");
+    assert_eq!(events(&cq), 0, "no event was requested");
     assert_eq!(cq.arm_and_count(ArmKind::Next), 3);
     cq.notify_unpolled();
     cq.notify_unpolled();
@@ -141,7 +141,7 @@ fn a_completion_after_an_empty_poll_causes_an_event_when_the_queue_is_armed() {
     let cq = cq(8);
     cq.note_found_empty();
     cq.push(done(0), false).unwrap();
-    assert!(!cq.notify_missed(), "nobody asked for an event");
+    assert!(!cq.notify_missed(), "no event was requested");
     cq.arm(ArmKind::Next);
     assert!(cq.notify_missed());
     assert_eq!(events(&cq), 1);

@@ -67,7 +67,7 @@ fn smol() {
 fn a_dropped_future_loses_no_completion() {
     let (a, b) = pair(23);
     let nobody = Waker::noop();
-    // Each round may lose the completion's wake-up in its own way.
+    // So many, because the wake-up of few rounds depends on the last look of a thread that sleeps.
     for round in 0..2000 {
         let mut first = Box::pin(b.cq.next());
         assert!(first.as_mut().poll(&mut Context::from_waker(nobody)).is_pending());
