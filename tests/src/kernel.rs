@@ -38,6 +38,7 @@ mod job;
 mod network;
 pub mod peer;
 mod requirements;
+pub mod stalls;
 mod testbed;
 
 pub use counters::Counters;

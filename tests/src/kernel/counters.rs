@@ -98,6 +98,11 @@ impl Counters {
         Self(moved.map(|(name, value)| (name.clone(), *value)).collect())
     }
 
+    /// Returns the names of the counters.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Returns whether there are no counters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

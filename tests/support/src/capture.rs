@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
 use urxe_wire::{Frame, ROCE_PORT};
@@ -35,11 +36,19 @@ pub fn packets(name: &str) -> Vec<PacketRun> {
 /// # Panics
 /// If the capture cannot be read.
 pub fn frames(name: &str, mut take: impl FnMut(&[u8])) {
-    let path = folder().join(name);
-    let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    timed_frames(&folder().join(name), |_, frame| take(frame));
+}
+
+/// Passes every frame of a capture file to `take`, with its time since 1970.
+///
+/// # Panics
+/// If the file cannot be read.
+pub fn timed_frames(path: &Path, mut take: impl FnMut(Duration, &[u8])) {
+    let file = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     blocks(LegacyPcapReader::new(1 << 20, &file[..]).expect("a capture"), |block| {
         if let PcapBlockOwned::Legacy(block) = block {
-            take(block.data);
+            let time = Duration::new(block.ts_sec.into(), block.ts_usec * 1_000);
+            take(time, block.data);
         }
     });
 }

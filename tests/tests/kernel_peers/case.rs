@@ -1,9 +1,9 @@
 //! A test case in the testbed, and the report of its failure.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{fmt::Write as _, fs, sync::Arc};
 
 use libtest_mimic::{Failed, Trial};
-use urxe_tests::kernel::{Error, Finished, Guest, Series, Testbed};
+use urxe_tests::kernel::{Error, Finished, Guest, Series, Testbed, stalls};
 
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,9 @@ pub enum Failure {
     /// Counters moved although nothing was lost.
     #[error("faults on a link without faults: {counters}")]
     Faults { counters: String },
+    /// A kernel sent again although nothing was lost, and no other fault happened.
+    #[error("a kernel sent again on a link without faults: {counters}")]
+    SentAgain { counters: String },
     /// Packets did not arrive, or arrived with a wrong ICRC.
     #[error("{sent} packets sent, {received} received ({counts})")]
     Lost { sent: u64, received: u64, counts: String },
@@ -126,7 +129,23 @@ impl Case {
             capture.discard();
             return Ok(());
         };
-        let mut text = format!("{failure}\npackets: {}\n", capture.keep().display());
+        let file = capture.keep();
+        let mut text = format!("{failure}\npackets: {}\n", file.display());
+        if let Failure::SentAgain { .. } = failure {
+            let kernels: Vec<_> =
+                testbed.guests().iter().flat_map(|guest| [guest.v4(), guest.v6()]).collect();
+            match stalls::check(&file, &kernels) {
+                Ok(stalls) if stalls > 0 => {
+                    eprintln!("{}: {failure}, after {stalls} stalls of its own", self.name);
+                    // The file served only for this check.
+                    let _ = fs::remove_file(file);
+                    return Ok(());
+                }
+                Ok(_) => text.push_str("the capture has no retransmission\n"),
+                // Writing to a String cannot fail.
+                Err(other) => _ = writeln!(text, "no stall of the kernel: {other}"),
+            }
+        }
         for guest in testbed.guests() {
             // Writing to a String cannot fail.
             let _ = match guest.dmesg() {
