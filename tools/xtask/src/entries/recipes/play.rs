@@ -259,7 +259,9 @@ impl Play {
         let variables: Vec<&String> =
             if mode == Mode::Tcp { tcp.collect() } else { recipe.env.iter().collect() };
         all.extend(variables.into_iter().map(|variable| self.replaced(mode, folder, variable)));
-        if mode != Mode::Tcp {
+        let has_device =
+            mode != Mode::Tcp || recipe.speed.as_ref().is_some_and(|speed| speed.has_device);
+        if has_device {
             all.extend([self.order.urxe.display().to_string(), "run".to_owned()]);
             all.extend(recipe.link.iter().flat_map(|link| ["--link".to_owned(), link.clone()]));
         }
@@ -267,7 +269,7 @@ impl Play {
             let file = folder.join(format!("captures/{end}-%p.pcapng"));
             all.extend(["--capture".to_owned(), file.display().to_string()]);
         }
-        if mode != Mode::Tcp {
+        if has_device {
             all.push("--".to_owned());
         }
         for word in words(text)? {

@@ -43,8 +43,7 @@ offers.
 
 `--speed` builds for release and runs each program over RDMA and over its own TCP mode by turns,
 three times. A ratio above 1 means that RDMA is faster. Each figure is a median. The figures of this
-page are from a machine with two processors and without other load. Those of PyPI's packages are
-from one with a load of 10 to 20, so they vary much.
+page are from a machine with two processors and without other load.
 
 In the column \"data checked by\", ICRC means the ICRC of each captured packet of both ends. It is
 alone where a program does not compare data.

@@ -115,6 +115,8 @@ pub struct Speed {
     pub ready: Option<Ready>,
     /// The client over TCP, if it differs.
     pub client: Option<String>,
+    /// Whether the programs need an RDMA device over TCP, too.
+    pub has_device: bool,
     /// The variables over TCP.
     pub env: Vec<String>,
     /// The pattern over TCP, if it differs.
