@@ -141,10 +141,15 @@ impl Watcher {
 
     /// Ends the watcher, and waits for its end. It sends nothing.
     pub fn stop(self) {
+        self.stop_within(STOP_TIMEOUT);
+    }
+
+    /// Ends the watcher, and waits for its end for about this time.
+    fn stop_within(self, limit: Duration) {
         let Self { process, socket, memory } = self;
         say_end(&socket);
         let mut waited = Duration::ZERO;
-        while waited < STOP_TIMEOUT {
+        while waited < limit {
             if has_ended(process) {
                 return;
             }
