@@ -133,3 +133,8 @@ pub use xrceth::XrcEth;
 
 /// The UDP destination port of every RoCEv2 packet.
 pub const ROCE_PORT: u16 = 4791;
+
+// The examples of README.md are doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,7 +1,8 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
 //! and module may use, readers of environment variables, sizes of files, lengths of lines,
 //! language, spelling, licences and sources of dependencies, examples of the Rust API, the tests
-//! that SECURITY.md names, names in the public interface of `urxe`.
+//! that SECURITY.md names, names in the public interface of `urxe`, and the fields that a registry
+//! needs.
 
 pub mod crates;
 pub mod environment;
@@ -10,6 +11,7 @@ pub mod lines;
 pub mod modules;
 pub mod prose;
 pub mod public;
+pub mod publish;
 pub mod security;
 pub mod small;
 

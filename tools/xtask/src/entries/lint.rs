@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use super::none;
 use crate::run::{Runner, cargo, target_folder};
 use crate::structure::{
-    crates, deny, environment, examples, has_deny, lines, modules, prose, public, security, small,
-    typos, typos_program,
+    crates, deny, environment, examples, has_deny, lines, modules, prose, public, publish,
+    security, small, typos, typos_program,
 };
 
 /// The optional features, except for the fuzz targets, which need a C++ compiler.
@@ -50,8 +50,9 @@ pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     ("crates", crates::check),
+    ("publish", publish::check),
     ("modules", modules::check),
     ("environment", environment::check),
     ("examples", examples::check),
