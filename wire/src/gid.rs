@@ -43,7 +43,7 @@ impl Gid {
     /// Returns the address: IPv4 for a mapped address, otherwise IPv6.
     #[must_use]
     pub const fn to_ip(self) -> IpAddr {
-        let v6 = Ipv6Addr::from_octets(self.0);
+        let v6 = Ipv6Addr::from_bits(u128::from_be_bytes(self.0));
         match v6.to_ipv4_mapped() {
             Some(v4) => IpAddr::V4(v4),
             None => IpAddr::V6(v6),
@@ -53,7 +53,7 @@ impl Gid {
     /// Returns the IPv4 address that is mapped into this GID, if any.
     #[must_use]
     pub const fn to_ipv4(self) -> Option<Ipv4Addr> {
-        Ipv6Addr::from_octets(self.0).to_ipv4_mapped()
+        Ipv6Addr::from_bits(u128::from_be_bytes(self.0)).to_ipv4_mapped()
     }
 
     /// Returns whether all bytes are zero.

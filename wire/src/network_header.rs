@@ -145,9 +145,9 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// Returns the sum of the 16-bit words of `bytes`. The last word of an odd number ends with a zero.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
-    let (pairs, rest) = bytes.as_chunks();
-    let last = rest.first().map_or(0, |&byte| u32::from(byte) << 8);
-    pairs.iter().map(|&pair| u32::from(u16::from_be_bytes(pair))).sum::<u32>() + last
+    let pairs = bytes.chunks_exact(2);
+    let last = pairs.remainder().first().map_or(0, |&byte| u32::from(byte) << 8);
+    pairs.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>() + last
 }
 
 /// Adds the carries of a sum to its low 16 bits.

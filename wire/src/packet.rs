@@ -101,7 +101,7 @@ impl<'a> PacketView<'a> {
         if flags & 0x0f != 0 {
             return Err(ParseError::BadVersion(flags & 0x0f));
         }
-        if !have.is_multiple_of(4) {
+        if have % 4 != 0 {
             return Err(ParseError::Unaligned { have });
         }
         let opcode = info.opcode;

@@ -99,14 +99,10 @@ impl CmaHeader {
             return Err(CmaError::Version(b[0]));
         }
         let addresses = match b[1] >> 4 {
-            4 => CmaAddresses::V4 {
-                src: Ipv4Addr::from_octets(at(b, 16)),
-                dst: Ipv4Addr::from_octets(at(b, 32)),
-            },
-            6 => CmaAddresses::V6 {
-                src: Ipv6Addr::from_octets(at(b, 4)),
-                dst: Ipv6Addr::from_octets(at(b, 20)),
-            },
+            4 => {
+                CmaAddresses::V4 { src: Ipv4Addr::from(at(b, 16)), dst: Ipv4Addr::from(at(b, 32)) }
+            }
+            6 => CmaAddresses::V6 { src: Ipv6Addr::from(at(b, 4)), dst: Ipv6Addr::from(at(b, 20)) },
             other => return Err(CmaError::IpVersion(other)),
         };
         Ok(Self { src_port: be16(b, 2), addresses })
