@@ -63,6 +63,25 @@ fn a_rejection_has_its_reason_and_its_data() {
 }
 
 #[test]
+fn a_host_that_fills_the_backlog_leaves_another_one_a_share() {
+    let hosts = Hosts::new(8);
+    let listener =
+        Listener::builder().device(&hosts.server).backlog(4).bind(("10.0.0.1", PORT)).unwrap();
+    let flood: Vec<_> = (0..4).map(|_| hosts.ask(&hosts.options())).collect();
+    hosts.fabric.run_for(Duration::from_millis(1)).unwrap();
+    let other = hosts.fabric.device([10, 0, 0, 3]).unwrap();
+    let client = hosts.ask(&Options::new().device(&other));
+    // No request is repeated in this time.
+    hosts.fabric.run_for(Duration::from_millis(1)).unwrap();
+    let waiting: Vec<_> = std::iter::from_fn(|| listener.try_next()).collect();
+    let of_other = |request: &&cm::ConnectRequest| {
+        request.peer_addr().ip() == std::net::Ipv4Addr::new(10, 0, 0, 3)
+    };
+    assert_eq!((waiting.len(), waiting.iter().filter(of_other).count()), (4, 1));
+    drop((flood, client));
+}
+
+#[test]
 fn a_repeated_request_waits_for_room_in_the_backlog() {
     let hosts = Hosts::new(3);
     let listener =
