@@ -387,6 +387,12 @@ impl Engine {
         }
     }
 
+    /// Returns whether the background thread leaves the sockets to a thread that polls.
+    #[must_use]
+    pub fn expects_poll(&self) -> bool {
+        self.shared.expects_poll.load(Ordering::Relaxed)
+    }
+
     /// Receives and sends once on this thread, for programs that watch memory instead of polling.
     pub fn progress(&self) {
         self.shared.progress(AfterPoll::Poll);

@@ -224,7 +224,8 @@ impl Drop for Batch<'_> {
         if let Some(ticket) = self.ticket.take() {
             self.inner.leave(ticket);
         }
-        // The operations are dropped after this, each for itself.
+        // Afterwards none of them is a sleeper that could poll for the others.
+        self.operations.clear();
         self.driving.end(self.inner);
     }
 }

@@ -136,3 +136,6 @@ impl Driving {
 fn look_or_pending<T>(mut look: impl FnMut() -> Option<T>) -> Poll<Result<T, OperationError>> {
     look().map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
 }
+
+#[cfg(test)]
+mod tests;
