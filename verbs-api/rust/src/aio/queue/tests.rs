@@ -1,0 +1,186 @@
+//! Tests of a queue pair whose completion queue failed, and of the wakers that a dispatch calls.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Wake;
+
+use urxe_stack::cq::WcStatus;
+use urxe_stack::time::Time;
+
+use super::*;
+use crate::aio::busy_polling::Role;
+
+const OVERRUN: CqError = CqError::Overrun { capacity: 4 };
+
+#[derive(Default)]
+struct Count(AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns a counter of calls, and a waker that adds to it.
+fn counted() -> (Arc<Count>, Waker) {
+    let count = Arc::new(Count::default());
+    (Arc::clone(&count), Waker::from(count))
+}
+
+fn posted(state: &mut State) -> Key {
+    state.fill_free(&mut None).expect("a slot is free").expect("the queue is usable")
+}
+
+/// Returns the completion of a request.
+fn completion(wr_id: u64, status: WcStatus) -> Completion {
+    let mut completion = Completion::default();
+    (completion.wr_id, completion.status) = (wr_id, status);
+    completion
+}
+
+#[test]
+fn a_failed_completion_queue_ends_all_waits_once() {
+    let mut state = State::new(2, 2).unwrap();
+    let (count, waker) = counted();
+    let [done, waits] = [(); 2].map(|()| posted(&mut state));
+    assert!(state.store_waker(waits, waker.clone()).is_none());
+    assert!(state.fill_free(&mut None).is_none(), "no slot is free");
+    let turn = state.turns.wait(waker.clone());
+    let receiver = state.receivers.wait(waker.clone());
+    let mut released = Released::default();
+    state.complete(completion(done.wr_id(), WcStatus::Success), 0, &mut released);
+    for _ in 0..2 {
+        state.fail(OVERRUN, &mut released);
+        assert_eq!(released.others.len(), 3);
+    }
+    released.finish();
+    assert_eq!(count.0.load(Ordering::Relaxed), 3);
+    // The completion that came before is still there.
+    assert!(matches!(state.take_done(done, &mut Vec::new()), Some(Ok(_))));
+    let failed = Err(OperationError::Cq(OVERRUN));
+    assert_eq!(state.take_done(waits, &mut Vec::new()), Some(failed));
+    assert!(state.turns.poll(turn, &mut waker.clone()));
+    assert!(state.receivers.poll(receiver, &mut waker.clone()));
+    assert!(state.is_receive_ended());
+}
+
+#[test]
+fn no_slot_is_filled_when_no_completion_can_free_one() {
+    let mut state = State::new(1, 0).unwrap();
+    let first = posted(&mut state);
+    let mut others = Vec::new();
+    assert_eq!(state.take_done(first, &mut others), None, "it is outstanding");
+    state.fail(OVERRUN, &mut Released::default());
+    assert_eq!(state.fill(&mut None), Err(OperationError::Cq(OVERRUN)));
+}
+
+#[test]
+fn a_failed_receive_ends_the_waits_for_messages_and_no_other() {
+    let mut state = State::new(1, 1).unwrap();
+    let (count, waker) = counted();
+    let sent = posted(&mut state);
+    state.store_waker(sent, waker.clone());
+    let _receivers = [(); 3].map(|()| state.receivers.wait(waker.clone()));
+    assert!(!state.is_receive_ended());
+    let mut released = Released::default();
+    for status in [WcStatus::LocLenErr, WcStatus::WrFlushErr] {
+        state.complete(completion(RECEIVE, status), 0, &mut released);
+    }
+    released.finish();
+    assert_eq!(count.0.load(Ordering::Relaxed), 3);
+    assert!(state.is_receive_ended());
+    let reason = state.receive_error.map(|error| error.status);
+    assert_eq!(reason, Some(WcStatus::LocLenErr), "the first error is the reason");
+}
+
+#[test]
+fn a_queue_pair_is_busy_while_a_completion_or_a_message_is_expected() {
+    let mut state = State::new(2, 1).unwrap();
+    assert!(!state.is_busy());
+    let sent = posted(&mut state);
+    assert!(state.is_busy());
+    state.complete(completion(sent.wr_id(), WcStatus::Success), 0, &mut Released::default());
+    assert!(state.take_done(sent, &mut Vec::new()).is_some());
+    assert!(!state.is_busy());
+    let receiver = state.receivers.wait(Waker::noop().clone());
+    assert!(state.is_busy());
+    state.receivers.leave(receiver);
+    assert!(!state.is_busy());
+}
+
+/// Another future goes on only if its operation is outstanding.
+#[test]
+fn the_last_operation_that_sleeps_may_poll_for_the_others() {
+    let mut state = State::new(2, 1).unwrap();
+    let (count, waker) = counted();
+    let [first, last] = [(); 2].map(|()| posted(&mut state));
+    assert!(state.sleeper().is_none());
+    for key in [first, last] {
+        state.store_waker(key, waker.clone());
+    }
+    assert!(state.sleeper().is_some_and(|found| found.will_wake(&waker)));
+    assert!(state.sleeper().is_none(), "it is woken once");
+    state.store_waker(last, waker.clone());
+    state.complete(completion(last.wr_id(), WcStatus::Success), 0, &mut Released::default());
+    assert!(state.sleeper().is_none(), "its completion has woken it");
+    // A task that waits for a message comes first.
+    let (_, receiver) = counted();
+    state.store_waker(first, waker);
+    state.receivers.wait(receiver.clone());
+    assert!(state.sleeper().is_some_and(|found| found.will_wake(&receiver)));
+    assert_eq!(count.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_key_is_that_of_one_use_of_a_slot() {
+    let mut state = State::new(1, 0).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let key = posted(&mut state);
+        assert!(!seen.contains(&key));
+        assert_eq!(key.wr_id() & RECEIVE, 0);
+        state.complete(completion(key.wr_id(), WcStatus::Success), 0, &mut Released::default());
+        assert!(state.take_done(key, &mut Vec::new()).is_some());
+        assert!(state.take_done(key, &mut Vec::new()).is_none(), "the slot is free");
+        seen.push(key);
+    }
+    // The number of uses wraps, and never marks a receive.
+    state.slots[0].generation = u32::MAX >> 1;
+    let last = posted(&mut state);
+    assert_eq!(last.wr_id() & RECEIVE, 0);
+    state.vacate(last);
+    assert_eq!(posted(&mut state).wr_id(), 0);
+}
+
+/// The wait for the first request after a poll in vain does not poll, and counts as one such wait.
+#[test]
+fn a_request_ends_the_rest_after_a_poll_in_vain() {
+    let mut state = State::new(1, 0).unwrap();
+    let (mut number, now) = (0, Time::from_ns(1_000_000));
+    assert_eq!(state.polling.role(&mut number, now, 0), Role::Claimed);
+    assert_eq!(state.polling.role(&mut number, now, 0), Role::Expired);
+    let sent = posted(&mut state);
+    assert_eq!(state.polling.role(&mut 0, now, 0), Role::Rests);
+    state.complete(completion(sent.wr_id(), WcStatus::Success), 0, &mut Released::default());
+    assert_eq!(state.polling.role(&mut 0, now, 0), Role::Claimed);
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of the program panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_delays_no_other() {
+    let (count, waker) = counted();
+    let mut released = Released::default();
+    released.wakers[0] = Some(waker.clone());
+    released.wakers[1] = Some(Waker::from(Arc::new(Panics)));
+    released.wakers[BATCH - 1] = Some(waker.clone());
+    released.others.push(waker);
+    let panicked = catch_unwind(AssertUnwindSafe(|| released.finish()));
+    assert!(panicked.is_err(), "the thread learns of the panic");
+    assert_eq!(count.0.load(Ordering::Relaxed), 3);
+}
