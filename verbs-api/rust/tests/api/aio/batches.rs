@@ -110,18 +110,18 @@ fn a_request_that_is_not_accepted_ends_the_batch_after_the_posted_ones() {
     let (a, b) = simulated(&fabric, builder().max_send_wr(8));
     let other = fabric.device([10, 0, 0, 9]).unwrap().alloc_pd().unwrap();
     let foreign = Arc::new(other.allocate(64, Access::LOCAL_WRITE).unwrap());
-    fill(&a, 0, 20, 1);
-    for place in [0, 5, 17] {
+    for (salt, place) in (1..).zip([0, 5, 17]) {
+        fill(&a, 0, 20, salt);
         let mut operations: Vec<_> = writes(&a, &b, 0, 20).collect();
         operations[place] = a.qp.send(foreign.share(..8).unwrap());
         let error = pollster::block_on(a.qp.batch(operations)).unwrap_err();
         let OperationError::Post(PostError::MemoryOfOtherDevice { .. }) = error else {
             panic!("{error}")
         };
-        check(&b, 0, place, 1);
+        check(&b, 0, place, salt);
         // The slots of requests that were not posted are free.
         pollster::block_on(a.qp.batch(writes(&a, &b, 0, 20))).unwrap();
-        check(&b, 0, 20, 1);
+        check(&b, 0, 20, salt);
     }
 }
 
@@ -166,6 +166,24 @@ fn a_dropped_batch_keeps_the_memory_of_posted_operations_and_frees_its_slots() {
         fabric.run_for(STEP).unwrap();
     }
     check(&b, 0, 10, 4);
+}
+
+#[test]
+fn a_dropped_batch_leaves_the_queue_for_a_slot() {
+    const STEP: Duration = Duration::from_millis(10);
+    let fabric = Fabric::manual(7);
+    let (a, b) = simulated(&fabric, builder().max_send_wr(1));
+    let mut first = a.qp.write(b"1", b.remote(0, 1));
+    assert!(poll_once(&mut first).is_pending());
+    let mut waits = a.qp.batch(writes(&a, &b, 512, 2));
+    assert!(poll_once(&mut waits).is_pending());
+    drop(waits);
+    fabric.run_for(STEP).unwrap();
+    assert!(poll_once(&mut first).is_ready());
+    let mut next = a.qp.write(b"2", b.remote(0, 1));
+    assert!(poll_once(&mut next).is_pending());
+    fabric.run_for(STEP).unwrap();
+    assert!(poll_once(&mut next).is_ready(), "the only slot was free");
 }
 
 /// A task of its own part of the memory: batches, and single operations between them.

@@ -124,5 +124,12 @@ fn a_queue_pair_that_failed_has_the_reason_of_its_failure() {
         // Neither end has disconnected, so later requests are flushed for another reason.
         let OperationError::Failed(error) = here.send(b"late").await.unwrap_err() else { panic!() };
         assert_eq!(error.status, WcStatus::WrFlushErr);
+        // A failure has its own reason after the end of the connection, too.
+        let (here, there) = connected(70).await;
+        let long = there.pd().share_bytes(&[7; 65]).unwrap();
+        assert!(there.send(long).await.is_err());
+        here.disconnect();
+        let OperationError::Failed(error) = here.recv().await.unwrap_err() else { panic!() };
+        assert_eq!(error.status, WcStatus::LocLenErr);
     });
 }

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use urxe::sim::{Fabric, Rng};
+use urxe::{ConnectOptions, Data, SendRequest};
 
 use super::{Tasks, builder, poll_once, simulated};
-use crate::common::WakeCount;
+use crate::common::{End, WakeCount};
 
 const STEP: Duration = Duration::from_millis(1);
 
@@ -101,6 +102,29 @@ fn a_task_of_a_quiet_network_goes_on_after_the_request_of_a_dropped_future() {
         // The other task has found the network quiet, and sleeps.
         if turns == 50 {
             assert!(poll_once(&mut a.qp.send(b"hello")).is_pending());
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }));
+    tasks.run(&mut Rng::new(1));
+}
+
+/// A request that no future posted wakes a task that has found the network quiet.
+#[test]
+fn a_task_of_a_quiet_network_goes_on_after_the_request_of_a_plain_queue_pair() {
+    let fabric = Fabric::new(1);
+    let [a, b] = [1, 2].map(|host| fabric.device([10, 0, 0, host]).unwrap());
+    let (plain, qp) = (End::on(a), builder().create(&b.alloc_pd().unwrap()).unwrap());
+    plain.qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    qp.connect(&plain.qp.endpoint(), &ConnectOptions::default()).unwrap();
+    let mut turns = 0;
+    let mut tasks = Tasks::default();
+    tasks.spawn(async { assert_eq!(qp.recv().await.unwrap().to_vec(), b"hello") });
+    tasks.spawn(std::future::poll_fn(|cx| {
+        turns += 1;
+        if turns == 50 {
+            plain.post(SendRequest::send(Data::inline(b"hello")));
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();

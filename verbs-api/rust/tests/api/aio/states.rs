@@ -1,6 +1,10 @@
 //! Back-pressure, failures, the error state, and receive buffers.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use urxe::aio::*;
@@ -8,7 +12,7 @@ use urxe::sim::{Fabric, Rng};
 use urxe::*;
 
 use super::{Tasks, builder, poll_once, simulated};
-use crate::common::says;
+use crate::common::{WakeCount, says};
 
 const STEP: Duration = Duration::from_millis(1);
 
@@ -169,10 +173,13 @@ fn a_program_may_ignore_the_completion_of_an_operation() {
 #[test]
 fn bytes_that_are_too_long_for_inline_data_are_sent_from_a_region() {
     let fabric = Fabric::new(1);
-    let (a, b) = simulated(&fabric, builder().max_inline_data(64).receives(4, 9000));
+    let (a, b) = simulated(&fabric, builder().max_inline_data(300).receives(4, 9000));
     let long: Vec<u8> = (0..9000).map(|nr| nr as u8).collect();
     pollster::block_on(async {
         let allowed = a.qp.query().cap.max_inline_data;
+        assert!(allowed >= 300);
+        a.qp.send(&long[..300]).await.unwrap();
+        assert_eq!(b.qp.recv().await.unwrap().to_vec(), long[..300]);
         let too_many = OperationError::TooManyBytes { given: 9000, allowed };
         assert_eq!(a.qp.send(&long).await, Err(too_many));
         assert_eq!(a.qp.batch([a.qp.send(&long)]).await, Err(too_many));
@@ -181,7 +188,11 @@ fn bytes_that_are_too_long_for_inline_data_are_sent_from_a_region() {
         assert_eq!(b.qp.recv().await.unwrap().to_vec(), long);
         a.qp.write(a.qp.pd().share_bytes(&long).unwrap(), b.remote(8, 9000)).await.unwrap();
         assert_eq!(b.region.read_vec(8, 9000).unwrap(), long);
-        a.qp.send(a.qp.pd().share_bytes(&[]).unwrap()).await.unwrap();
+        let nothing = a.qp.pd().share_bytes(&[]).unwrap();
+        assert_eq!((nothing.len(), nothing.is_empty()), (0, true));
+        let slice = a.share(8, 16);
+        assert_eq!((slice.len(), slice.is_empty()), (16, false));
+        a.qp.send(nothing).await.unwrap();
         assert!(b.qp.recv().await.unwrap().is_empty());
     });
 }
@@ -194,7 +205,7 @@ fn a_queue_pair_without_receives_says_so() {
     assert_eq!(error, OperationError::NoReceives);
     says(&error, "AsyncQueuePairBuilder::receives");
     let other = Fabric::new(1).device([10, 0, 0, 9]).unwrap().alloc_pd().unwrap();
-    let foreign = std::sync::Arc::new(other.allocate(64, Access::LOCAL_WRITE).unwrap());
+    let foreign = Arc::new(other.allocate(64, Access::LOCAL_WRITE).unwrap());
     let error = pollster::block_on(a.qp.send(foreign.share(..8).unwrap())).unwrap_err();
     let OperationError::Post(PostError::MemoryOfOtherDevice { memory, queue }) = error else {
         panic!("{error}")
@@ -214,4 +225,50 @@ fn an_operation_that_is_polled_after_its_result_panics() {
     let mut write = a.qp.write(b"once", b.remote(0, 4));
     let _ = pollster::block_on(&mut write).unwrap();
     let _ = poll_once(&mut write);
+}
+
+/// A request that is not accepted gives its entry of the send queue to the next future.
+#[test]
+fn a_refused_request_wakes_the_next_future() {
+    let fabric = Fabric::manual(1);
+    let (a, b) = simulated(&fabric, builder().max_send_wr(1));
+    let other = fabric.device([10, 0, 0, 9]).unwrap().alloc_pd().unwrap();
+    let foreign = Arc::new(other.allocate(64, Access::LOCAL_WRITE).unwrap());
+    let mut first = a.qp.write(b"1", b.remote(0, 1));
+    let mut refused = a.qp.send(foreign.share(..8).unwrap());
+    let mut waits = a.qp.write(b"2", b.remote(0, 1));
+    assert!(poll_once(&mut first).is_pending());
+    assert!(poll_once(&mut refused).is_pending());
+    let count = Arc::new(WakeCount::default());
+    let waker = Waker::from(Arc::clone(&count));
+    assert!(pin!(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+    fabric.run_for(STEP).unwrap();
+    assert!(poll_once(&mut first).is_ready());
+    assert_eq!(*count.0.lock().unwrap(), 0);
+    assert!(poll_once(&mut refused).is_ready());
+    assert_eq!(*count.0.lock().unwrap(), 1);
+    assert!(poll_once(&mut waits).is_pending(), "it is posted");
+    fabric.run_for(STEP).unwrap();
+    assert!(poll_once(&mut waits).is_ready());
+}
+
+#[test]
+fn solicited_messages_cause_an_event_of_a_queue_that_waits_for_them() {
+    let fabric = Fabric::manual(1);
+    let [here, there] = [1, 2].map(|host| fabric.device([10, 0, 0, host]).unwrap());
+    let qp = builder().create(&here.alloc_pd().unwrap()).unwrap();
+    let channel = there.create_channel().unwrap();
+    let cq = channel.create_cq(16).unwrap();
+    let peer = there.alloc_pd().unwrap().queue_pair(&cq).create().unwrap();
+    qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
+    peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    assert!(!cq.arm(ArmKind::Solicited));
+    for (send, expected) in [(qp.send(&[]), false), (qp.send(&[]).solicited(), true)] {
+        peer.post_recv(&RecvRequest::new(Gather::EMPTY)).unwrap();
+        let mut send = send;
+        assert!(poll_once(&mut send).is_pending());
+        fabric.run_for(STEP).unwrap();
+        assert!(poll_once(&mut send).is_ready());
+        assert_eq!(channel.try_next().is_some(), expected);
+    }
 }

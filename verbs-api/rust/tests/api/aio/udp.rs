@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use urxe::aio::AsyncQueuePair;
+use urxe::aio::{AsyncQueuePair, OperationError};
 use urxe::*;
 
 use super::{AsyncEnd, builder, over_udp, poll_once};
@@ -133,6 +133,9 @@ fn an_unreliable_connection() {
     let _ = pollster::block_on(a.qp.send(b"done")).unwrap();
     assert_eq!(pollster::block_on(b.qp.recv()).unwrap().to_vec(), b"done");
     assert_eq!(b.region.read_vec(0, 4).unwrap(), b"text");
+    // The service has no READs.
+    let read = pollster::block_on(a.qp.read(a.share(0, 4), b.remote(0, 4)));
+    assert!(matches!(read, Err(OperationError::Post(_))), "{read:?}");
 }
 
 /// The handles go while an operation is outstanding, and the thread that receives holds the last
