@@ -7,9 +7,11 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use urxe::sim::{Fabric, PausedPackets};
 use urxe::stream::{RdmaStream, StreamError};
 
-use super::{bytes, client, eventually, listener, pair, pair_of, reason};
+use super::{bytes, client, eventually, listener, pair, pair_of, reason, simulated_pair};
+use crate::common::LONG;
 
 fn read_to_end(stream: &RdmaStream) -> std::io::Result<Vec<u8>> {
     let mut read = Vec::new();
@@ -235,4 +237,52 @@ fn a_keep_alive_handle_does_not_keep_the_stream() {
     assert!(!keep_alive.send());
     // The peer reads the end.
     assert_eq!(read_to_end(&accepted).unwrap(), b"");
+}
+
+/// Neither needs bytes of the peer, or room in its buffer.
+#[test]
+fn reads_and_writes_of_no_bytes_do_not_wait() {
+    let [_accepted, connected] = pair(127);
+    let mut blocking = connected.blocking().timeout(Duration::from_millis(100));
+    assert_eq!(blocking.read(&mut []).unwrap(), 0);
+    while blocking.write(&[7; 100_000]).is_ok() {}
+    assert_eq!(blocking.write(&[]).unwrap(), 0);
+}
+
+/// The reader is not called after that, so nothing else can lend the buffer.
+#[test]
+fn a_read_of_all_bytes_lends_the_receive_buffer_again() {
+    let [mut accepted, connected] = pair(128);
+    let mut blocking = connected.blocking().timeout(Duration::from_millis(200));
+    let mut written = 0;
+    while let Ok(bytes) = blocking.write(&[7; 10_000]) {
+        written += bytes;
+    }
+    let mut into = vec![0; written];
+    eventually(|| smol::block_on(accepted.peek(&mut into)).unwrap() == written);
+    assert_eq!(accepted.blocking().read(&mut into).unwrap(), written);
+    blocking = blocking.timeout(LONG.unwrap());
+    assert_eq!(blocking.write(b"more").unwrap(), 4);
+}
+
+/// Two messages of that kind may be outstanding. The end is sent when one is acknowledged.
+#[test]
+fn the_end_of_a_side_follows_outstanding_keepalives() {
+    let ([mut accepted, mut connected], _device) = simulated_pair(&Fabric::new(1));
+    (0..3).for_each(|_| connected.send_keepalive());
+    let mut byte = [0];
+    smol::block_on(async {
+        std::future::poll_fn(|cx| connected.poll_end(cx)).await.unwrap();
+        assert_eq!(accepted.peek(&mut byte).await.unwrap(), 0, "the end");
+    });
+}
+
+#[test]
+fn the_end_of_a_side_does_not_wait_for_a_peer_that_vanished() {
+    let fabric = Fabric::new(2);
+    let ([_accepted, mut connected], device) = simulated_pair(&fabric);
+    fabric.pause(&device, PausedPackets::Drop, Duration::from_secs(3600)).unwrap();
+    (0..2).for_each(|_| connected.send_keepalive());
+    let ended = smol::block_on(std::future::poll_fn(|cx| connected.poll_end(cx)));
+    assert!(matches!(reason(&ended.unwrap_err()), StreamError::Lost { .. }));
 }

@@ -139,9 +139,11 @@ fn a_message_without_immediate_data_is_a_violation() {
 /// An empty message is not the end of the stream.
 #[test]
 fn empty_messages_are_skipped() {
-    let (stream, peer) = Peer::new(134, usual);
+    let (mut stream, peer) = Peer::new(134, usual);
     (0..10).for_each(|_| peer.say(Message::Data(0)));
     peer.write(peer.lent.first_target, b"x", Message::Data(1));
+    let mut byte = [0];
+    assert_eq!(pollster::block_on(stream.peek(&mut byte)).unwrap(), 1);
     (0..10).for_each(|_| peer.say(Message::Data(0)));
     peer.say(Message::Control(Control::Shutdown));
     let mut read = Vec::new();
@@ -222,4 +224,37 @@ fn senseless_grants_do_no_harm() {
     stream.blocking().write_all(b"first").unwrap();
     stream.blocking().timeout(LONG.unwrap()).shutdown().unwrap();
     eventually(|| peer.memory.read_vec(4096, 5).unwrap() == b"first");
+}
+
+/// The private data lend the first half of the receive buffer.
+#[test]
+fn the_second_half_of_the_receive_buffer_is_lent_before_the_first_read() {
+    let (_stream, peer) = Peer::new(141, usual);
+    let lent = || {
+        // The first entry of the list is that of the private data.
+        let bytes = peer.memory.read_vec(Segment::LEN, Segment::LEN).unwrap();
+        Segment::from_bytes(&bytes.try_into().unwrap())
+    };
+    eventually(|| lent().length > 0);
+    let first = peer.lent.first_target;
+    assert_eq!(lent(), Segment { addr: first.addr + u64::from(first.length), ..first });
+}
+
+/// The peer reads the first bytes while this end copies the others.
+#[test]
+fn the_messages_of_a_long_write_become_longer() {
+    let (stream, peer) = Peer::new(142, usual);
+    stream.blocking().write_all(&bytes(0..60_000)).unwrap();
+    stream.blocking().shutdown().unwrap();
+    let messages = std::iter::from_fn(|| {
+        let received = peer.connection.recv_cq().wait_one(LONG).unwrap();
+        match Message::from_bits(received.imm_data().unwrap()) {
+            Message::Data(len) => Some(Some(len)),
+            Message::Grant(_) => Some(None),
+            _ => None,
+        }
+    });
+    let lengths: Vec<u32> = messages.flatten().collect();
+    assert_eq!(lengths, [2048, 4096, 8192, 16_384, 29_280]);
+    assert_eq!(peer.memory.read_vec(4096, 60_000).unwrap(), bytes(0..60_000));
 }

@@ -50,6 +50,16 @@ fn simulated(fabric: &Fabric) -> ([Device; 2], SocketAddr) {
     (devices, ([10, 0, 0, 1], 7471).into())
 }
 
+/// Returns both ends of a stream in a simulated network, the listening end first, and the device of
+/// that end.
+fn simulated_pair(fabric: &Fabric) -> ([RdmaStream; 2], Device) {
+    let ([here, there], to) = simulated(fabric);
+    let listener = RdmaStream::builder().device(&here).bind(to).unwrap();
+    let connect = RdmaStream::builder().device(&there).connect(to);
+    let (accepted, connected) = smol::block_on(smol::future::zip(listener.accept(), connect));
+    ([accepted.unwrap().0, connected.unwrap()], here)
+}
+
 /// Returns the byte at a position of a stream. No two blocks of 4 GiB are equal.
 fn byte_at(position: u64) -> u8 {
     (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
