@@ -211,7 +211,7 @@ enum Step {
 /// })
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Completed(Completion);
 
 impl Deref for Completed {

@@ -5,6 +5,7 @@
 //! `accept`.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -53,7 +54,6 @@ const MAX_OPENING: usize = 128;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct RdmaListener {
     listener: Listener,
     builder: StreamBuilder,
@@ -173,6 +173,13 @@ impl RdmaListener {
         };
         let pending = request.prepare(&with_queues(&self.builder)).map_err(of_connect)?;
         Opening::start(pending, &self.builder, Some(peer)).map(Some)
+    }
+}
+
+impl fmt::Debug for RdmaListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let local_addr = self.local_addr();
+        f.debug_struct("RdmaListener").field("local_addr", &local_addr).finish_non_exhaustive()
     }
 }
 

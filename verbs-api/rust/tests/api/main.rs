@@ -19,7 +19,11 @@ fn sent_and_shared<T: Send + Sync>() {}
 fn everything_is_sent_and_shared() {
     sent_and_shared::<urxe::aio::AsyncQueuePair>();
     sent_and_shared::<urxe::aio::AtomicOperation<'_>>();
+    sent_and_shared::<urxe::aio::AsyncQueuePairBuilder>();
+    sent_and_shared::<urxe::aio::Batch<'_>>();
+    sent_and_shared::<urxe::aio::Completed>();
     sent_and_shared::<urxe::aio::Operation<'_>>();
+    sent_and_shared::<urxe::aio::Payload<'_>>();
     sent_and_shared::<urxe::aio::Receive<'_>>();
     sent_and_shared::<urxe::aio::Received>();
     sent_and_shared::<urxe::aio::SharedSlice>();
@@ -61,11 +65,16 @@ fn connections_are_sent_and_shared() {
     sent_and_shared::<urxe::cm::NextRequest<'_>>();
     sent_and_shared::<urxe::cm::Options>();
     sent_and_shared::<urxe::cm::Pending>();
+    sent_and_shared::<urxe::cm::PrivateData<'_>>();
     sent_and_shared::<urxe::cm::Resolving>();
     sent_and_shared::<urxe::stream::Accept<'_>>();
     sent_and_shared::<urxe::stream::AcceptStream<'_>>();
     sent_and_shared::<urxe::stream::Blocking<'_>>();
     sent_and_shared::<urxe::stream::Connect>();
+    sent_and_shared::<urxe::stream::KeepAlive>();
+    sent_and_shared::<urxe::stream::OwnedReadHalf>();
+    sent_and_shared::<urxe::stream::OwnedWriteHalf>();
     sent_and_shared::<urxe::stream::RdmaListener>();
     sent_and_shared::<urxe::stream::RdmaStream>();
+    sent_and_shared::<urxe::stream::StreamBuilder>();
 }
