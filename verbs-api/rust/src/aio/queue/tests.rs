@@ -4,10 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 
 use urxe_stack::cq::WcStatus;
+#[cfg(feature = "sim")]
+use urxe_stack::qp::work_request::SendOp;
 use urxe_stack::time::Time;
 
 use super::*;
 use crate::aio::busy_polling::Role;
+#[cfg(feature = "sim")]
+use crate::aio::operation::{Local, Work};
+#[cfg(feature = "sim")]
+use crate::{ConnectOptions, aio::AsyncQueuePair};
 
 const OVERRUN: CqError = CqError::Overrun { capacity: 4 };
 
@@ -162,6 +168,36 @@ fn a_request_ends_the_rest_after_a_poll_in_vain() {
     assert_eq!(state.polling.role(&mut 0, now, 0), Role::Rests);
     state.complete(completion(sent.wr_id(), WcStatus::Success), 0, &mut Released::default());
     assert_eq!(state.polling.role(&mut 0, now, 0), Role::Claimed);
+}
+
+/// The completions are in the completion queue, and no event has come for them.
+#[cfg(feature = "sim")]
+#[test]
+fn an_operation_that_finds_the_completion_of_another_hands_it_on() {
+    for order in [[0, 1], [1, 0]] {
+        let fabric = crate::sim::Fabric::manual(1);
+        let [qp, peer] = [1, 2].map(|host| {
+            let pd = fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap();
+            AsyncQueuePair::builder().max_send_wr(2).create(&pd).unwrap()
+        });
+        qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
+        peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+        let inner = &qp.inner;
+        let keys = [(); 2].map(|()| posted(&mut lock(&inner.state)));
+        let work = Work::new(SendOp::Send, Local::None);
+        for key in keys {
+            assert!(inner.qp().post_signaled::<1>(&[work.request(inner, key)]).is_ok());
+        }
+        let ((count, waker), mut ticket) = (counted(), None);
+        assert!(inner.acquire(&mut ticket, &waker, &mut None).is_none());
+        fabric.run_for(std::time::Duration::from_millis(1)).unwrap();
+        assert!(matches!(inner.take_first(keys[order[0]]), Some(Ok(_))), "{order:?}");
+        assert_eq!(count.0.load(Ordering::Relaxed), 1, "the slot is free");
+        assert!(matches!(inner.take_first(keys[order[1]]), Some(Ok(_))), "{order:?}");
+        assert!(
+            ticket.is_some_and(|ticket| lock(&inner.state).turns.poll(ticket, &mut waker.clone()))
+        );
+    }
 }
 
 struct Panics;
