@@ -235,3 +235,6 @@ impl futures_core::Stream for AcceptStream<'_> {
         Pin::new(&mut self.0).poll(cx).map(Some)
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;
