@@ -186,7 +186,7 @@ impl End {
     }
 
     fn write_mapped(&mut self, wanted: u32, offset: u64) {
-        let is_mapped = self.stream.has_mapped(offset);
+        let is_mapped = self.stream.mapped_len(offset).is_some();
         if !self.stream.is_writable() || !self.stream.sender.is_ready() || wanted == 0 {
             return;
         }

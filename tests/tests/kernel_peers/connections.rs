@@ -108,11 +108,21 @@ const RSOCKETS: [Pair; 4] = [
     ),
 ];
 
-/// The sizes of the transfers of `rstream` and of `urxe-stream`, an `RdmaStream` of the Rust API.
+/// The sizes of the transfers of `rstream`, `riostream` and `urxe-stream`, which is an `RdmaStream`
+/// of the Rust API.
 const STREAM_SIZES: &str = "-S 300000 -C 10 -I 2";
 
 pub fn cases() -> Vec<Case> {
-    let mut cases = vec![Case::new("connections::streams_and_rstream", streams)];
+    let [first, second] = Series::ALL;
+    let stream_case = |series: Series, program: &'static str, option: &'static str| {
+        let name = format!("connections::streams_and_{program}_{}", series.name());
+        Case::new(name, move |testbed| streams(testbed, series, program, option))
+    };
+    let mut cases = vec![
+        stream_case(first, "rstream", ""),
+        stream_case(first, "riostream", " --mapped"),
+        stream_case(second, "riostream", " --mapped").long(),
+    ];
     for series in Series::ALL {
         let case = |role: &str, pairs: &'static [Pair], serves: bool| {
             let name = format!("connections::{role}_{}", series.name());
@@ -131,14 +141,15 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs an `RdmaStream` as server and as client of `rstream`. Both ends verify every byte.
-fn streams(testbed: &Testbed) -> Result<(), Failure> {
-    let guest = testbed.guest(Series::ALL[0]);
+/// Runs an `RdmaStream` as server and as client of a program of rdma-core. Both ends verify every
+/// byte.
+fn streams(testbed: &Testbed, series: Series, program: &str, option: &str) -> Result<(), Failure> {
+    let guest = testbed.guest(series);
     let kernel = Node::Kernel(guest).address(Family::V4);
     let stream = |options: String| {
         let command = testbed.unprivileged(testbed.installed("urxe-stream"));
         let command = command.env("URXE_DEVICES", format!("rxe0={HOST_V4}"));
-        command.words(&format!("{options} {STREAM_SIZES}")).start()
+        command.words(&format!("{options} {STREAM_SIZES}{option}")).start()
     };
     let every_byte = |job: Job| {
         must_contain("urxe-stream", &job.finish(END_LIMIT)?.ok()?, "every byte is as expected")
@@ -146,13 +157,13 @@ fn streams(testbed: &Testbed) -> Result<(), Failure> {
 
     let mut serving = stream(format!("-b {HOST_V4}:7471"))?;
     serving.wait_for("listening", END_LIMIT)?;
-    let client = guest.start(&format!("rstream -T v {STREAM_SIZES} -s {HOST_V4}"))?;
-    must_contain("rstream", &client.finish(END_LIMIT)?.ok()?, "custom    292k")?;
+    let client = guest.start(&format!("{program} -T v {STREAM_SIZES} -s {HOST_V4}"))?;
+    must_contain(program, &client.finish(END_LIMIT)?.ok()?, "custom    292k")?;
     every_byte(serving)?;
 
-    let serving = guest.start(&format!("rstream -b 0.0.0.0 -T v {STREAM_SIZES}"))?;
+    let serving = guest.start(&format!("{program} -b 0.0.0.0 -T v {STREAM_SIZES}"))?;
     every_byte(stream(format!("-s {kernel}:7471"))?)?;
-    must_contain("rstream", &serving.finish(END_LIMIT)?.ok()?, "custom    292k")
+    must_contain(program, &serving.finish(END_LIMIT)?.ok()?, "custom    292k")
 }
 
 /// Runs all pairs, and reports each that failed.

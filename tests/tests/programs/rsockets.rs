@@ -50,30 +50,43 @@ fn rust_stream(options: &str) -> Command {
     piped(command)
 }
 
-/// Both ends verify every byte.
-#[test]
-fn rstream_and_a_stream_of_the_rust_api_serve_each_other() {
+/// Runs a program of rdma-core and `urxe-stream`, each as server of the other. Both verify every
+/// byte.
+#[track_caller]
+fn serve_each_other(program: &str, option: &str) {
     let _exclusive = exclusive();
     // Building the library takes longer than a server waits.
     install();
     for (sizes, row) in
         [("-S 1000000 -C 10 -I 2", "custom    976k"), ("-S 50 -C 2000 -I 1", "custom    50")]
     {
-        let mut serving = rust_stream(&format!("-b {RUST_ADDRESS}:18472 {sizes}")).spawn().unwrap();
+        let options = format!("{sizes}{option}");
+        let mut serving =
+            rust_stream(&format!("-b {RUST_ADDRESS}:18472 {options}")).spawn().unwrap();
         let mut lines = BufReader::new(serving.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "listening");
-        let client = client(&format!("rstream -p 18472 -T v {sizes} -s {RUST_ADDRESS}"));
+        let client = client(&format!("{program} -p 18472 -T v {sizes} -s {RUST_ADDRESS}"));
         assert!(client.contains(row), "{client}");
         assert_eq!(lines.next().unwrap().unwrap(), "every byte is as expected");
         assert!(serving.wait().unwrap().success());
 
-        let serving = command(&format!("rstream {PORT} -b {ADDRESS} -T v {sizes}")).spawn();
-        let client = rust_stream(&format!("-s {ADDRESS}:18471 {sizes}")).output().unwrap();
+        let serving = command(&format!("{program} {PORT} -b {ADDRESS} -T v {sizes}")).spawn();
+        let client = rust_stream(&format!("-s {ADDRESS}:18471 {options}")).output().unwrap();
         assert!(client.status.success(), "{}", text_of(&client));
         let served = serving.unwrap().wait_with_output().unwrap();
         assert!(served.status.success(), "{}", text_of(&served));
         assert!(text_of(&served).contains(row), "{}", text_of(&served));
     }
+}
+
+#[test]
+fn rstream_and_a_stream_of_the_rust_api_serve_each_other() {
+    serve_each_other("rstream", "");
+}
+
+#[test]
+fn riostream_and_a_stream_of_the_rust_api_write_memory_of_each_other() {
+    serve_each_other("riostream", " --mapped");
 }
 
 #[test]

@@ -22,11 +22,13 @@
 //! | [`message`] | immediate data, and identifiers of work requests |
 //! | [`stream`] | the state machine of a connection |
 //! | [`sender`], [`receiver`] | the two directions of a connection |
+//! | [`mappings`] | memory of this side that the peer may write by riowrite |
 //! | [`datagram`] | headers of SOCK_DGRAM |
 #![deny(unsafe_code)]
 
 pub mod connect;
 pub mod datagram;
+pub mod mappings;
 pub mod message;
 pub mod receiver;
 pub mod segment;

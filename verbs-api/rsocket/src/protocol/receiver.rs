@@ -21,7 +21,7 @@ pub struct Receiver {
     free: u32,
     /// Offset of the free bytes.
     free_offset: u32,
-    /// Number of messages that the program has consumed completely.
+    /// Number of messages that the program has consumed completely, and of messages about mappings.
     consumed: u16,
     /// Number of consumed messages at which a grant is due.
     grant_due_at: u16,
@@ -106,6 +106,12 @@ impl Receiver {
                 return;
             }
         }
+    }
+
+    /// Accounts for a message that is no data. Its receive is posted again, so the peer may send
+    /// another message.
+    pub const fn skip_message(&mut self) {
+        self.consumed = self.consumed.wrapping_add(1);
     }
 
     /// Returns whether the peer should get a grant.

@@ -9,6 +9,7 @@ use std::net::Shutdown;
 use urxe_stack::allocate::{self, OutOfMemory};
 
 use super::connect::{self, ConnData};
+use super::mappings::Mappings;
 use super::message::{Control, Message, Work};
 use super::receiver::Receiver;
 use super::segment::{ByteOrder, Iomap, Segment};
@@ -100,6 +101,8 @@ pub struct Stream {
     state: ConnState,
     pub receiver: Receiver,
     pub sender: Sender,
+    /// The mappings of this side.
+    pub mappings: Mappings,
     /// Number of posted grants and controls, and their maximum.
     controls: u32,
     max_controls: u32,
@@ -159,6 +162,7 @@ impl Stream {
                 peer.credits,
                 peer.first_target,
             ),
+            mappings: Mappings::new(remote_iomaps.length),
             controls: 0,
             max_controls: CONTROLS,
             remote_list: peer.targets,
@@ -213,8 +217,14 @@ impl Stream {
                 self.sender.set_credits(credits);
                 return ListRead::Targets;
             }
-            Message::Iomap(index) if usize::from(index) < self.iomaps.len() => {
-                return ListRead::Iomap(index);
+            Message::Iomap(index) => {
+                // The sender counts the message. The original never counts it as consumed, so its
+                // peers lose a credit for each mapping.
+                self.receiver.skip_message();
+                // The key of memory that this side did not offer refuses the write.
+                if usize::from(index) < self.iomaps.len() {
+                    return ListRead::Iomap(index);
+                }
             }
             Message::Control(Control::Disconnect) => self.disconnect(),
             Message::Control(Control::Shutdown) => match self.state {
@@ -224,8 +234,7 @@ impl Stream {
                 ConnState::Open { .. } => self.state = ConnState::Disconnected,
                 _ => {}
             },
-            // The key of memory that this side did not offer refuses the write.
-            Message::Control(_) | Message::Iomap(_) | Message::Write(_) => {}
+            Message::Control(_) | Message::Write(_) => {}
             Message::Reserved(_) => self.fail(),
         }
         ListRead::None
@@ -338,9 +347,10 @@ impl Stream {
         })
     }
 
-    /// Returns whether the peer has iomapped memory at `offset`.
-    pub fn has_mapped(&self, offset: u64) -> bool {
-        self.iomaps.iter().any(|iomap| iomap.locate(offset).is_some())
+    /// Returns the number of bytes from `offset` to the end of the mapping of the peer, and `None`
+    /// if the peer has mapped nothing there.
+    pub fn mapped_len(&self, offset: u64) -> Option<u64> {
+        self.iomaps.iter().find_map(|iomap| iomap.locate(offset)).map(|(_, left)| left)
     }
 
     /// Returns the number of iomappings that the peer accepts.
@@ -356,6 +366,13 @@ impl Stream {
         let to = (self.remote_iomaps.addr.wrapping_add(place), self.remote_iomaps.key);
         let bytes = Bytes::Iomap(iomap.to_bytes(self.order));
         Post { message: Message::Iomap(index), has_imm: true, to, bytes }
+    }
+
+    /// Returns a message about the next mapping of this side that the peer has not received. The
+    /// sender must be ready.
+    pub fn next_mapping(&mut self) -> Option<Post> {
+        let (index, iomap) = self.mappings.next_unsent()?;
+        Some(self.map(index, iomap))
     }
 
     /// Shuts down one direction or both. Returns the control message for the peer.

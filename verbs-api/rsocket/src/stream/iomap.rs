@@ -14,22 +14,19 @@ use crate::protocol::segment::{Iomap, Segment};
 use crate::protocol::stream::Stream as Protocol;
 use crate::transport::queues::Registration;
 
-/// Mapped memory.
+/// Mapped memory, which stays registered.
 struct Mapping {
     addr: u64,
     len: usize,
-    offset: u64,
-    registration: Registration,
+    _registration: Registration,
     /// The index in the peer's list; local mappings have none.
     index: Option<u16>,
-    is_sent: bool,
 }
 
-/// The mappings of a connection, whose number the peer's list limits.
+/// The memory of the mappings of a connection. The protocol has what the peer must know.
 #[derive(Default)]
 pub struct Iomaps {
     mappings: Vec<Mapping>,
-    room: u32,
     /// The peer has not received some of the mappings.
     is_pending: bool,
 }
@@ -47,17 +44,6 @@ pub struct MapRequest {
     pub offset: Option<u64>,
 }
 
-impl Iomaps {
-    pub fn new(room: u32) -> Self {
-        Self { room, ..Self::default() }
-    }
-
-    fn free_index(&self) -> Option<u16> {
-        let is_used = |index| self.mappings.iter().any(|mapping| mapping.index == Some(index));
-        (0..self.room).map_while(|index| u16::try_from(index).ok()).find(|index| !is_used(*index))
-    }
-}
-
 impl StreamIo {
     /// Registers memory, and schedules a message to the peer, which is sent before the next data.
     /// Returns the offset by which the peer names the memory.
@@ -67,20 +53,26 @@ impl StreamIo {
         register: impl FnOnce(&Memory, PdId, Access) -> std::result::Result<Mr, RegMrError>,
     ) -> Result<u64> {
         let mut iomaps = lock(&self.sending);
-        let (access, index) = match wanted.prot {
-            libc::PROT_NONE => (Access::LOCAL_WRITE, None),
-            _ => {
-                let index = iomaps.free_index().ok_or(Errno::NOMEM)?;
-                (Access::LOCAL_WRITE | Access::REMOTE_WRITE, Some(index))
-            }
-        };
+        let is_local = wanted.prot == libc::PROT_NONE;
+        // The lock of the mappings keeps the free entry for this call.
+        if !is_local && !self.inner().protocol.mappings.has_room() {
+            return Err(Errno::NOMEM);
+        }
+        let remote = if is_local { Access::empty() } else { Access::REMOTE_WRITE };
+        let access = Access::LOCAL_WRITE | remote;
         let device = self.endpoint.queues.device;
         let mr = register(device.engine.device().memory(), device.pd, access).map_err(errno)?;
         let registration = Registration { mr, device };
         let offset = wanted.offset.unwrap_or(wanted.addr);
-        let (addr, len, is_sent) = (wanted.addr, wanted.len, index.is_none());
-        iomaps.mappings.push(Mapping { addr, len, offset, registration, index, is_sent });
-        iomaps.is_pending |= !is_sent;
+        let (addr, len, mut index) = (wanted.addr, wanted.len, None);
+        if !is_local {
+            let length = u32::try_from(len).unwrap_or(u32::MAX);
+            let memory = Segment { addr, key: registration.mr.rkey.value(), length };
+            let added = self.inner().protocol.mappings.add(Iomap { offset, memory });
+            index = Some(added.ok_or(Errno::NOMEM)?);
+            iomaps.is_pending = true;
+        }
+        iomaps.mappings.push(Mapping { addr, len, _registration: registration, index });
         Ok(offset)
     }
 
@@ -89,7 +81,10 @@ impl StreamIo {
         let mut iomaps = lock(&self.sending);
         let found =
             iomaps.mappings.iter().position(|mapping| (mapping.addr, mapping.len) == (addr, len));
-        iomaps.mappings.remove(found.ok_or(Errno::INVAL)?);
+        let unmapped = iomaps.mappings.remove(found.ok_or(Errno::INVAL)?);
+        if let Some(index) = unmapped.index {
+            self.inner().protocol.mappings.remove(index);
+        }
         Ok(())
     }
 
@@ -98,13 +93,16 @@ impl StreamIo {
         if !iomaps.is_pending {
             return Ok(());
         }
-        for mapping in iomaps.mappings.iter_mut().filter(|mapping| !mapping.is_sent) {
-            let Some(index) = mapping.index else { continue };
-            let length = u32::try_from(mapping.len).unwrap_or(u32::MAX);
-            let memory =
-                Segment { addr: mapping.addr, key: mapping.registration.mr.rkey.value(), length };
-            self.send_iomap(wait, index, Iomap { offset: mapping.offset, memory })?;
-            mapping.is_sent = true;
+        while self.inner().protocol.mappings.has_unsent() {
+            let mut inner = self.wait_until(wait, |protocol| {
+                protocol.sender.is_ready() || !protocol.is_writable()
+            })?;
+            if !inner.protocol.is_writable() {
+                return Err(Errno::CONNRESET);
+            }
+            if let Some(post) = inner.protocol.next_mapping() {
+                self.post(&post, &[])?;
+            }
         }
         iomaps.is_pending = false;
         Ok(())
@@ -115,11 +113,11 @@ impl StreamIo {
     pub fn write_mapped(&self, pieces: &GatherList<'_>, offset: u64, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
         self.send_pending_iomaps(&mut turn, wait)?;
-        if !self.inner().protocol.has_mapped(offset) {
+        if self.inner().protocol.mapped_len(offset).is_none() {
             // The peer's message about the mapping may have arrived in the meantime.
             self.progress()?;
         }
-        if !self.inner().protocol.has_mapped(offset) {
+        if self.inner().protocol.mapped_len(offset).is_none() {
             return Ok(0);
         }
         self.send_each(pieces, wait, |protocol: &mut Protocol, wanted, sent| {

@@ -66,12 +66,11 @@ impl StreamIo {
     pub fn new(endpoint: Endpoint, peer: &ConnData) -> Result<Self> {
         let protocol = Protocol::new(endpoint.sizes, endpoint.local_memory(), peer);
         let protocol = protocol.map_err(errno)?;
-        let iomaps = Iomaps::new(protocol.remote_iomaps());
         Ok(Self {
             endpoint,
             inner: Mutex::new(Inner { protocol, is_armed: false }),
             waiting: Mutex::new(()),
-            sending: Mutex::new(iomaps),
+            sending: Mutex::default(),
             receiving: Mutex::new(()),
         })
     }
@@ -86,7 +85,7 @@ impl StreamIo {
     }
 
     /// Posts a work request. The program's bytes are in the send buffer, or in `inline`.
-    fn post(&self, post: &Post, inline: &[u8]) -> Result<()> {
+    pub fn post(&self, post: &Post, inline: &[u8]) -> Result<()> {
         let remote = Remote { addr: post.to.0, rkey: Rkey(post.to.1) };
         let imm = post.message.to_bits();
         let op =
@@ -351,17 +350,6 @@ impl StreamIo {
             from += range.len();
         }
         Ok(())
-    }
-
-    /// Sends a message about memory that the peer may write. The caller has the turn of the sender.
-    pub fn send_iomap(&self, wait: Wait, index: u16, iomap: Iomap) -> Result<()> {
-        let mut inner = self
-            .wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
-        if !inner.protocol.is_writable() {
-            return Err(Errno::CONNRESET);
-        }
-        let post = inner.protocol.map(index, iomap);
-        self.post(&post, &[])
     }
 
     /// Receives into `places` at least one byte, unless the peer has ended; fills them all if

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use urxe_rsocket::protocol::connect::{decode_iomaps, encode_iomaps};
 use urxe_wire::AckTimeout;
 
 use super::RdmaStream;
@@ -49,6 +50,7 @@ pub struct StreamBuilder {
     listener: cm::ListenerBuilder,
     pub(super) send_buffer: u32,
     pub(super) receive_buffer: u32,
+    pub(super) peer_mappings: u32,
 }
 
 impl StreamBuilder {
@@ -58,6 +60,7 @@ impl StreamBuilder {
             listener: cm::Listener::builder(),
             send_buffer: DEFAULT_BUFFER,
             receive_buffer: DEFAULT_BUFFER,
+            peer_mappings: 0,
         }
     }
 
@@ -116,6 +119,15 @@ impl StreamBuilder {
     /// default is 128 KiB. Sizes are limited to 4 KiB to 256 MiB.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = buffer_size(bytes);
+        self
+    }
+
+    /// Sets the number of mappings that the peer may have at a time, for
+    /// [`write_at`](RdmaStream::write_at) of this end (`RDMA_IOMAPSIZE` of rsockets). The default
+    /// is 0: the peer cannot map memory. The protocol has the numbers up to 128 and multiples of
+    /// 256 up to 32,512. Other numbers are rounded down.
+    pub fn peer_mappings(mut self, count: u16) -> Self {
+        self.peer_mappings = decode_iomaps(encode_iomaps(count.into()));
         self
     }
 

@@ -10,7 +10,7 @@ use crate::cm::{ConnectError, ListenError};
 use crate::cq::WaitError;
 
 urxe_stack::errors! {
-    /// The reason why a stream failed. Each [`io::Error`] of an established stream contains one:
+    /// The reason why a stream failed, or refuses a call. Each [`io::Error`] of an established stream contains one:
     ///
     /// ```
     /// use std::io::{self, ErrorKind};
@@ -49,6 +49,14 @@ urxe_stack::errors! {
         Ended { peer: SocketAddr } = libc::EPIPE,
         #[error("this end has shut its writing direction down; connect again to send more")]
         ShutDown = libc::EPIPE,
+        #[error("{peer} has mapped no memory at offset {offset}: call write_at after the peer has \
+                 said that it mapped the memory, and before it drops the mapping")]
+        NotMapped { peer: SocketAddr, offset: u64 } = EINVAL,
+        #[error("{len} bytes from offset {offset} exceed the mapping of {peer}, which has {mapped} \
+                 bytes from there")]
+        OutsideMapping { peer: SocketAddr, offset: u64, len: usize, mapped: u64 } = EINVAL,
+        #[error("this end accepts no mappings of the peer: set StreamBuilder::peer_mappings")]
+        NoPeerMappings = EOPNOTSUPP,
         /// The queue pair refuses a message.
         #[error(transparent)] Post(#[from] PostError),
         /// The thread or the task cannot wait.
@@ -59,7 +67,9 @@ urxe_stack::errors! {
 impl From<StreamError> for io::Error {
     fn from(error: StreamError) -> Self {
         let kind = match error {
-            StreamError::NoStream { .. } => io::ErrorKind::Unsupported,
+            StreamError::NoStream { .. } | StreamError::NoPeerMappings => {
+                io::ErrorKind::Unsupported
+            }
             StreamError::Reset { .. } => io::ErrorKind::ConnectionReset,
             StreamError::Lost { reason, .. } => match reason.status {
                 WcStatus::RetryExcErr | WcStatus::RnrRetryExcErr => io::ErrorKind::TimedOut,
@@ -67,6 +77,9 @@ impl From<StreamError> for io::Error {
             },
             StreamError::Violation { .. } => io::ErrorKind::InvalidData,
             StreamError::Ended { .. } | StreamError::ShutDown => io::ErrorKind::BrokenPipe,
+            StreamError::NotMapped { .. } | StreamError::OutsideMapping { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             StreamError::Wait(WaitError::TimedOut) => io::ErrorKind::TimedOut,
             StreamError::Post(_) | StreamError::Wait(_) => io::ErrorKind::Other,
         };

@@ -42,7 +42,7 @@ const BATCH: usize = 64;
 pub(super) struct Buffers {
     pub send: MemoryRegion,
     pub receive: MemoryRegion,
-    /// The list of lent memory, which the peer writes.
+    /// The list of lent and mapped memory, which the peer writes.
     pub list: MemoryRegion,
     pub sizes: Sizes,
 }
@@ -55,7 +55,7 @@ impl Buffers {
             inline: INLINE,
             send_buffer: builder.send_buffer,
             recv_buffer: builder.receive_buffer,
-            iomaps: 0,
+            iomaps: builder.peer_mappings,
         };
         let (pd, written) = (pending.pd(), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
         Ok(Self {

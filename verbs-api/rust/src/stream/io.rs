@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use urxe_rsocket::protocol::connect::ConnData;
 use urxe_rsocket::protocol::message::{Control, Message, Work};
-use urxe_rsocket::protocol::segment::Segment;
+use urxe_rsocket::protocol::segment::{Iomap, Segment};
 use urxe_rsocket::protocol::sender::TARGETS;
 use urxe_rsocket::protocol::stream::{Bytes, ConnState, ListRead, Post, Stream as Protocol};
 use urxe_stack::cq::{Completion, WcError, WcStatus};
@@ -23,6 +23,7 @@ use urxe_wire::Rkey;
 
 use super::error::StreamError;
 use super::handshake::{Buffers, post_receives};
+use super::mapping::{self, MapError};
 use crate::blocking_wait::BlockingWait;
 use crate::cm::Connection;
 use crate::memory::MemoryRegion;
@@ -187,26 +188,96 @@ impl Io {
             if let Some(error) = self.write_error(state) {
                 return Some(Err(error));
             }
-            let (mut sent, mut longest) = (0, FIRST_MESSAGE);
-            while sent < bytes.len() && state.protocol.sender.is_ready() {
-                let wanted = (bytes.len() - sent).min(longest);
-                let post = state.protocol.send(wanted as u32);
-                let Bytes::Stream(transfer) = &post.bytes else { break };
-                let message = &bytes[sent..sent + transfer.len as usize];
-                if let Some([first, second]) = &transfer.ring {
-                    let (before, after) = message.split_at(first.len());
-                    in_buffer(self.buffers.send.write(first.start, before));
-                    in_buffer(self.buffers.send.write(second.start, after));
-                }
-                self.post(state, &post, message);
-                if let Some(error) = state.failure {
-                    return Some(Err(error));
-                }
-                sent += message.len();
-                longest = (longest * 2).min(LONGEST_MESSAGE);
-            }
-            (sent > 0 || bytes.is_empty()).then_some(Ok(sent))
+            self.send(state, bytes, |protocol, wanted, _| Some(protocol.send(wanted)))
         })
+    }
+
+    /// Writes the first of `bytes`, at least one, into memory that the peer has mapped. Returns
+    /// `None` while the send buffer is full.
+    pub fn try_write_at(&self, offset: u64, bytes: &[u8]) -> Option<Result<usize, StreamError>> {
+        self.with_state(|state| {
+            let error = self.write_error(state);
+            if let Some(error) = error.or_else(|| self.mapping_error(state, offset, bytes.len())) {
+                return Some(Err(error));
+            }
+            self.send(state, bytes, |protocol, wanted, sent| {
+                protocol.send_to(wanted, offset.wrapping_add(sent as u64))
+            })
+        })
+    }
+
+    /// Sends the first of `bytes` in messages of growing size. `next` makes each message from the
+    /// number of bytes wanted and the number sent before.
+    fn send(
+        &self,
+        state: &mut State,
+        bytes: &[u8],
+        next: impl Fn(&mut Protocol, u32, usize) -> Option<Post>,
+    ) -> Option<Result<usize, StreamError>> {
+        let (mut sent, mut longest) = (0, FIRST_MESSAGE);
+        while sent < bytes.len() && state.protocol.sender.is_ready() {
+            let wanted = (bytes.len() - sent).min(longest);
+            let Some(post) = next(&mut state.protocol, wanted as u32, sent) else { break };
+            let Bytes::Stream(transfer) = &post.bytes else { break };
+            let message = &bytes[sent..sent + transfer.len as usize];
+            if let Some([first, second]) = &transfer.ring {
+                let (before, after) = message.split_at(first.len());
+                in_buffer(self.buffers.send.write(first.start, before));
+                in_buffer(self.buffers.send.write(second.start, after));
+            }
+            self.post(state, &post, message);
+            if let Some(error) = state.failure {
+                return Some(Err(error));
+            }
+            sent += message.len();
+            longest = (longest * 2).min(LONGEST_MESSAGE);
+        }
+        (sent > 0 || bytes.is_empty()).then_some(Ok(sent))
+    }
+
+    /// Returns why `len` bytes from `offset` cannot be written to memory of the peer.
+    fn mapping_error(&self, state: &State, offset: u64, len: usize) -> Option<StreamError> {
+        let peer = self.peer();
+        if self.buffers.sizes.iomaps == 0 {
+            return Some(StreamError::NoPeerMappings);
+        }
+        match state.protocol.mapped_len(offset) {
+            _ if len == 0 => None,
+            None => Some(StreamError::NotMapped { peer, offset }),
+            Some(mapped) if mapped < len as u64 => {
+                Some(StreamError::OutsideMapping { peer, offset, len, mapped })
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Maps memory for the peer. Returns its index and its offset.
+    pub fn map(&self, memory: Segment, offset: Option<u64>) -> Result<(u16, u64), MapError> {
+        let mapped = {
+            // The removal of a former mapping may wait for its message. This one replaces it.
+            let mut state = lock(&self.state);
+            let peer = self.peer();
+            if let Some(error) = self.write_error(&state) {
+                return Err(error.into());
+            }
+            let allowed = state.protocol.remote_iomaps();
+            if allowed == 0 {
+                return Err(MapError::NoneAccepted { peer });
+            }
+            let mappings = &mut state.protocol.mappings;
+            let iomap = mapping::place(memory, offset, mappings.iter())?;
+            let index = mappings.add(iomap).ok_or(MapError::Full { peer, allowed })?;
+            (index, iomap.offset)
+        };
+        self.with_state(|_| ());
+        Ok(mapped)
+    }
+
+    /// Removes a mapping. The next operation of this end sends the message for the peer.
+    pub fn unmap(&self, index: u16) {
+        if !self.connection.device().inner.backend.is_inherited() {
+            lock(&self.state).protocol.mappings.withdraw(index);
+        }
     }
 
     fn write_error(&self, state: &State) -> Option<StreamError> {
@@ -304,6 +375,7 @@ impl Io {
             self.refused(state, error);
         }
         self.send_grants(state);
+        self.send_mappings(state);
         self.send_control(state);
     }
 
@@ -319,7 +391,7 @@ impl Io {
                     state.outstanding -= 1;
                 }
                 if let Some(error) = failed {
-                    state.has_lost_data |= matches!(message, Message::Data(_));
+                    state.has_lost_data |= matches!(message, Message::Data(_) | Message::Write(_));
                     self.failed(state, error);
                 }
                 state.protocol.sent(message, failed.is_none());
@@ -338,8 +410,10 @@ impl Io {
         if control && !state.protocol.is_readable() && state.failure.is_none() {
             state.has_peer_ended = true;
         }
-        if read == ListRead::Targets {
-            self.read_targets(state);
+        match read {
+            ListRead::None => {}
+            ListRead::Targets => self.read_targets(state),
+            ListRead::Iomap(index) => self.read_iomap(state, index),
         }
     }
 
@@ -372,6 +446,24 @@ impl Io {
             if taken {
                 in_buffer(list.write(index * Segment::LEN, &[0; Segment::LEN]));
             }
+        }
+    }
+
+    /// Reads a mapping of the peer.
+    fn read_iomap(&self, state: &mut State, index: u16) {
+        let place = TARGETS * Segment::LEN + usize::from(index) * Iomap::LEN;
+        let mut bytes = [0; Iomap::LEN];
+        in_buffer(self.buffers.list.read(place, &mut bytes));
+        state.protocol.set_iomap(index, Iomap::from_bytes(&bytes));
+    }
+
+    /// Tells the peer of new and of removed mappings, as soon as that is possible.
+    fn send_mappings(&self, state: &mut State) {
+        while state.protocol.is_writable()
+            && state.protocol.sender.is_ready()
+            && let Some(post) = state.protocol.next_mapping()
+        {
+            self.post(state, &post, &[]);
         }
     }
 
@@ -441,7 +533,7 @@ impl Drop for Io {
 /// Returns whether a message has data or the end of this side. The others only let the peer send.
 fn counts(message: Message) -> bool {
     match message {
-        Message::Data(_) => true,
+        Message::Data(_) | Message::Write(_) => true,
         Message::Control(control) => control != Control::Keepalive,
         _ => false,
     }

@@ -96,9 +96,27 @@
 //! watcher and kernels do for their processes. For hosts that vanish, see
 //! [`RdmaStream::keep_alive`].
 //!
+//! # Memory that the peer writes
+//! One end can map memory, and the other writes into it at an offset, by RDMA WRITE and without a
+//! call of the owner. The end that writes accepts mappings by [`StreamBuilder::peer_mappings`].
+//! [`IoMapping`] has an example.
+//!
+//! | rsockets | here |
+//! |---|---|
+//! | `riomap` | [`RdmaStream::map`], or [`map_at`](RdmaStream::map_at) with an offset |
+//! | `riounmap` | dropping the [`IoMapping`], which also tells the peer |
+//! | `riowrite` | [`RdmaStream::write_at`], which fails in place of writing a part |
+//! | `RDMA_IOMAPSIZE` | [`StreamBuilder::peer_mappings`] |
+//!
+//! The owner's memory is a [`MemoryRegion`](crate::MemoryRegion), which peers may write at any
+//! time. The peer cannot write outside of it, nor after the mapping is dropped.
+//!
+//! An rsocket of rdma-core accepts as many messages about mappings in the life of a stream as it
+//! has receives (`RDMA_RQSIZE`, by default 384). A mapping and its removal are one message each.
+//!
 //! # Differences from rsockets
-//! `riomap` and `riowrite` are absent: a peer cannot map memory here. A listener returns a stream
-//! when its handshake is complete, so that reading never fails for that reason.
+//! A listener returns a stream when its handshake is complete, so that reading never fails for that
+//! reason.
 //!
 //! Sources: rdma-core, `librdmacm/rsocket.c` and `librdmacm/man/rsocket.7`.
 
@@ -107,6 +125,7 @@ mod error;
 mod handshake;
 mod io;
 mod listener;
+mod mapping;
 mod split;
 mod traits;
 
@@ -120,6 +139,7 @@ pub use self::error::StreamError;
 #[cfg(feature = "stream")]
 pub use self::listener::AcceptStream;
 pub use self::listener::{Accept, RdmaListener};
+pub use self::mapping::{IoMapping, MapError};
 pub use self::split::{KeepAlive, OwnedReadHalf, OwnedWriteHalf};
 pub use self::traits::Blocking;
 

@@ -225,6 +225,10 @@ impl OwnedWriteHalf {
     pub fn peer_addr(&self) -> SocketAddr {
         self.io.connection.peer_addr()
     }
+
+    pub(super) fn parts(&mut self) -> (&Io, &mut Slot) {
+        (&self.io, &mut self.slot)
+    }
 }
 
 impl Drop for OwnedWriteHalf {

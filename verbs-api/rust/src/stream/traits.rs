@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::RdmaStream;
+use super::io::Io;
 
 #[cfg(any(feature = "tokio", feature = "futures"))]
 use super::{OwnedReadHalf, OwnedWriteHalf};
@@ -143,6 +144,10 @@ pub struct Blocking<'a> {
 impl<'a> Blocking<'a> {
     pub(super) fn new(stream: &'a RdmaStream) -> Self {
         Self { stream, timeout: None }
+    }
+
+    pub(super) fn parts(&self) -> (&'a Io, Option<Duration>) {
+        (&self.stream.io, self.timeout)
     }
 
     /// Sets the time limit of each call. A call that exceeds it fails with

@@ -1,3 +1,4 @@
 mod captured;
+mod mappings;
 mod messages;
 mod two_ends;

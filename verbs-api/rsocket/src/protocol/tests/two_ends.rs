@@ -14,7 +14,7 @@ use crate::protocol::stream::{Bytes, ConnState, ListRead, LocalMemory, Post, Siz
 /// Addresses and keys of each peer's list and receive buffer.
 const MEMORY: LocalMemory = LocalMemory { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };
 
-const SMALL: Sizes = Sizes {
+pub(super) const SMALL: Sizes = Sizes {
     send_queue: 16,
     recv_queue: 16,
     inline: 16,
@@ -23,21 +23,21 @@ const SMALL: Sizes = Sizes {
     iomaps: 3,
 };
 
-struct End {
-    stream: Stream,
+pub(super) struct End {
+    pub(super) stream: Stream,
     sizes: Sizes,
     list: Vec<u8>,
     recv: Vec<u8>,
     ring: Vec<u8>,
     /// Pending work requests, with their inline bytes.
-    in_flight: VecDeque<(Post, Vec<u8>)>,
+    pub(super) in_flight: VecDeque<(Post, Vec<u8>)>,
     /// The sent bytes of the stream, and the received ones.
     sent_bytes: Vec<u8>,
     received_bytes: Vec<u8>,
 }
 
 impl End {
-    fn pair(sizes: [Sizes; 2]) -> [Self; 2] {
+    pub(super) fn pair(sizes: [Sizes; 2]) -> [Self; 2] {
         let sent_bytes = sizes.map(|sizes| Stream::conn_data(&sizes, &MEMORY));
         [End::new(sizes[0], &sent_bytes[1]), End::new(sizes[1], &sent_bytes[0])]
     }
@@ -55,7 +55,7 @@ impl End {
         }
     }
 
-    fn grant(&mut self) {
+    pub(super) fn grant(&mut self) {
         while let Some(post) = self.stream.grant() {
             self.in_flight.push_back((post, Vec::new()));
         }
@@ -88,7 +88,7 @@ impl End {
     }
 
     /// Delivers one message to the peer.
-    fn deliver(&mut self, peer: &mut Self) {
+    pub(super) fn deliver(&mut self, peer: &mut Self) {
         let Some((post, inline)) = self.in_flight.pop_front() else { return };
         let payload = match &post.bytes {
             Bytes::None => Vec::new(),

@@ -9,10 +9,10 @@ use urxe::stream::{RdmaStream, StreamError};
 use urxe::{Access, Data, Gather, MemoryRegion, QpState, RecvRequest, Remote, Rkey, SendRequest};
 use urxe_rsocket::protocol::connect::{ConnData, VERSION};
 use urxe_rsocket::protocol::message::{Control, Message};
-use urxe_rsocket::protocol::segment::Segment;
+use urxe_rsocket::protocol::segment::{Iomap, Segment};
 
-use super::{bytes, eventually, listener, reason};
-use crate::cm::device;
+use super::{bytes, eventually, reason};
+use crate::cm::{address, device};
 use crate::common::LONG;
 
 /// A peer that sends what the test wants.
@@ -34,7 +34,7 @@ fn usual(memory: &MemoryRegion) -> ConnData {
         network_order: cfg!(target_endian = "big"),
         has_iomaps: true,
         credits: 100,
-        iomaps: 0,
+        iomaps: 2,
         targets: segment(0, 2),
         first_target: segment(4096, 64 << 10),
     }
@@ -42,9 +42,9 @@ fn usual(memory: &MemoryRegion) -> ConnData {
 
 impl Peer {
     fn new(net: u8, offer: Offer) -> (RdmaStream, Self) {
-        let listener = listener(net);
-        let device = device(net, 2);
-        let pd = device.alloc_pd().unwrap();
+        let builder = RdmaStream::builder().device(&device(net, 1)).peer_mappings(2);
+        let listener = builder.bind((address(net, 1), 0).into()).unwrap();
+        let pd = device(net, 2).alloc_pd().unwrap();
         let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let memory = pd.allocate(128 << 10, written).unwrap();
         let private_data = offer(&memory).to_bytes();
@@ -257,4 +257,74 @@ fn the_messages_of_a_long_write_become_longer() {
     let lengths: Vec<u32> = messages.flatten().collect();
     assert_eq!(lengths, [2048, 4096, 8192, 16_384, 29_280]);
     assert_eq!(peer.memory.read_vec(4096, 60_000).unwrap(), bytes(0..60_000));
+}
+
+/// Returns the first mapping of the stream, which the peer has received.
+fn mapped(peer: &Peer) -> Segment {
+    let mut iomap = Iomap::default();
+    eventually(|| {
+        let entry = peer.memory.read_vec(2 * Segment::LEN, Iomap::LEN).unwrap();
+        iomap = Iomap::from_bytes(entry[..].try_into().unwrap());
+        iomap.memory.length > 0
+    });
+    iomap.memory
+}
+
+/// The bytes inside of the mapping stay unchanged, too.
+#[test]
+fn a_peer_cannot_write_beyond_a_mapping() {
+    let (stream, peer) = Peer::new(156, usual);
+    let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let mapping = stream.map(stream.pd().allocate(100, written).unwrap()).unwrap();
+    let segment = mapped(&peer);
+    assert_eq!(segment.length, 100);
+    let end = Segment { addr: segment.addr + 95, ..segment };
+    peer.write(end, b"inside", Message::Data(0));
+    let (_, error) = read_to_error(&stream);
+    assert_eq!(error, StreamError::Reset { peer: stream.peer_addr() });
+    assert_eq!(mapping.read_vec(0, 100).unwrap(), [0; 100]);
+}
+
+#[test]
+fn a_peer_cannot_write_a_dropped_mapping() {
+    let (stream, peer) = Peer::new(157, usual);
+    let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let mapping = stream.map(stream.pd().allocate(100, written).unwrap()).unwrap();
+    let segment = mapped(&peer);
+    peer.write(segment, b"before", Message::Data(0));
+    eventually(|| mapping.read_vec(0, 6).unwrap() == b"before");
+    drop(mapping);
+    peer.write(segment, b"after", Message::Data(0));
+    let (_, error) = read_to_error(&stream);
+    assert_eq!(error, StreamError::Reset { peer: stream.peer_addr() });
+}
+
+/// A peer that maps memory that does not exist gets none of the bytes.
+#[test]
+fn a_mapping_that_the_peer_does_not_have_ends_the_stream() {
+    let (stream, peer) = Peer::new(158, usual);
+    let memory = Segment { addr: 1 << 40, key: 99, length: u32::MAX };
+    let wild = Iomap { offset: u64::MAX - 9, memory };
+    let list = Segment { addr: peer.lent.targets.addr + 32, ..peer.lent.targets };
+    peer.write(list, &wild.to_bytes(Default::default()), Message::Iomap(0));
+    eventually(|| stream.blocking().write_at(u64::MAX - 9, &bytes(0..100)).is_ok());
+    let error = stream.blocking().timeout(LONG.unwrap()).shutdown().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+    assert!(matches!(reason(&error), StreamError::Lost { .. }), "{error}");
+}
+
+/// The stream accepts two mappings.
+#[test]
+fn a_mapping_outside_of_the_list_is_ignored() {
+    let (stream, peer) = Peer::new(159, usual);
+    let wild = Iomap { offset: 0, memory: Segment { addr: 0, key: 1, length: 1 } };
+    let list = Segment { addr: peer.lent.targets.addr + 32, ..peer.lent.targets };
+    for index in [2, 3, u16::MAX] {
+        peer.write(list, &wild.to_bytes(Default::default()), Message::Iomap(index));
+    }
+    peer.write(peer.lent.first_target, b"x", Message::Data(1));
+    stream.blocking().timeout(LONG.unwrap()).read_exact(&mut [0]).unwrap();
+    let error = stream.blocking().write_at(0, b"x").unwrap_err();
+    let expected = StreamError::NotMapped { peer: stream.peer_addr(), offset: 0 };
+    assert_eq!(reason(&error), expected);
 }

@@ -4,6 +4,7 @@ mod data;
 mod ends;
 mod hostile;
 mod listening;
+mod mappings;
 mod processes;
 
 use std::io;
