@@ -404,13 +404,22 @@ impl StreamIo {
     /// Shuts down one direction or both: sends a control message, and waits until everything is
     /// sent.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
-        let control = self.inner().protocol.shutdown(how);
+        let mut inner = self.inner();
+        let control = inner.protocol.shutdown(how);
         if let Some(control) = control {
-            let mut inner = self.wait_until(Wait::Here, Protocol::can_send_control)?;
-            if let Some(post) = inner.protocol.control(control) {
+            // The message goes before completions are taken. The end of the peer may be one of
+            // them, after which no message can be sent.
+            let mut posted = inner.protocol.control(control);
+            if posted.is_none() {
+                drop(inner);
+                inner = self.wait_until(Wait::Here, Protocol::can_send_control)?;
+                posted = inner.protocol.control(control);
+            }
+            if let Some(post) = posted {
                 self.post(&post, &[])?;
             }
         }
+        drop(inner);
         if control.is_some() || how == Shutdown::Both {
             drop(self.wait_until(Wait::Here, Protocol::is_idle)?);
         }
