@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -71,6 +72,9 @@ fn serve_each_other(program: &str, option: &str) {
         assert!(serving.wait().unwrap().success());
 
         let serving = command(&format!("{program} {PORT} -b {ADDRESS} -T v {sizes}")).spawn();
+        // A client waits four seconds for a host without a device, and 50 ms for a listener.
+        let ip = u32::from_ne_bytes(ADDRESS.parse::<Ipv4Addr>().unwrap().octets());
+        wait_for_udp(&format!("{ip:08X}:12B7"));
         let client = rust_stream(&format!("-s {ADDRESS}:18471 {options}")).output().unwrap();
         assert!(client.status.success(), "{}", text_of(&client));
         let served = serving.unwrap().wait_with_output().unwrap();

@@ -10,7 +10,8 @@ use crate::cm::{ConnectError, ListenError};
 use crate::cq::WaitError;
 
 urxe_stack::errors! {
-    /// The reason why a stream failed, or refuses a call. Each [`io::Error`] of an established stream contains one:
+    /// The reason why a stream failed, or refuses a call. Each [`io::Error`] of an established
+    /// stream contains one:
     ///
     /// ```
     /// use std::io::{self, ErrorKind};
