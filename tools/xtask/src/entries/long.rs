@@ -11,7 +11,7 @@ use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 11] = [
+const CAMPAIGNS: [(&str, &[&str]); 12] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("abi-fuzz", &["100"]),
@@ -23,6 +23,7 @@ const CAMPAIGNS: [(&str, &[&str]); 11] = [
     ("programs", &["all"]),
     ("newer", &[]),
     ("kernel", &["all"]),
+    ("wheel", &["--check"]),
 ];
 
 /// Runs all campaigns, or the named ones. A failed campaign does not stop the others. Ends with a

@@ -23,7 +23,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 32] = [
+const TASKS: [(&str, Task); 33] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -47,6 +47,7 @@ const TASKS: [(&str, Task); 32] = [
     ("manual", package::manual),
     ("install", package::install),
     ("package", package::package),
+    ("wheel", package::wheel),
     ("ci", ci::ci),
     ("abi-fuzz", abi_fuzz::abi_fuzz),
     ("tsan", tsan::tsan),
@@ -94,6 +95,7 @@ Delivering:
   manual                   30 s  the manual pages and completions, in target/manual
   install [--prefix P] …  2 min  build and install
   package [--built P] …   2 min  an archive and a .deb, each with another one for debuggers
+  wheel [--check] …       2 min  a Python wheel; tests it with Debian's pyverbs and pytest
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages

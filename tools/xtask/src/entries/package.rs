@@ -21,11 +21,13 @@
 //! | `elf` | machine and needed libraries of a file; debug information in a separate file |
 //! | `debian` | Debian packages, by `dpkg-deb`; `cargo deb` would need a second list of the files |
 //! | `copyright` | the licences of the project and of the crates that it contains |
+//! | `wheel` | a Python wheel with the same stripped files |
 
 mod copyright;
 mod debian;
 mod elf;
 mod tree;
+mod wheel;
 
 use std::fs;
 use std::io;
@@ -37,7 +39,10 @@ use anyhow::{Context as _, Result, bail};
 use crate::machine::succeeds;
 use crate::run::{Runner, cargo, root, target_folder};
 
-use elf::Elf;
+use elf::{Elf, Machine};
+use tree::Split;
+
+pub use wheel::wheel;
 
 /// The default prefix.
 const PREFIX: &str = "/usr/local";
@@ -74,7 +79,7 @@ fn options(arguments: &[String], has_prefix: bool) -> Result<Options> {
             }
             _ => bail!(
                 "unknown arguments {arguments:?}; allowed: [--prefix FOLDER] (install) \
-                 [--profile PROFILE | --built FOLDER]"
+                 [--check] (wheel) [--profile PROFILE | --built FOLDER]"
             ),
         }
     }
@@ -134,11 +139,8 @@ pub fn package(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let machine = Elf::read(&built.join("urxe"))?.machine()?;
     let name = format!("urxe-{}-{}", env!("CARGO_PKG_VERSION"), machine.rust);
     let (tree, debug) = (place.join(&name), place.join(format!("{name}-debug")));
-    tree::stage(&built, &tree).with_context(|| writing(&tree))?;
+    let files = stripped(&built, &tree, &debug, machine, runner)?;
     texts(&built, &tree, runner)?;
-    let files = tree::strip(&built, &tree, &debug, machine, runner)?;
-    let copyright = tree.join("share/doc/urxe/copyright");
-    fs::write(&copyright, copyright::text(machine)?).with_context(|| writing(&copyright))?;
 
     let mut made = Vec::new();
     for tree in [&tree, &debug] {
@@ -152,6 +154,21 @@ pub fn package(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let made: Vec<String> = made.iter().map(|file| file.display().to_string()).collect();
     println!("\npackages: {}", made.join("\n          "));
     Ok(())
+}
+
+/// Makes the tree of packages without the manual, and a tree of its debug information.
+fn stripped(
+    built: &Path,
+    tree: &Path,
+    debug: &Path,
+    machine: Machine,
+    runner: &mut Runner,
+) -> Result<Vec<Split>> {
+    tree::stage(built, tree).with_context(|| writing(tree))?;
+    let files = tree::strip(built, tree, debug, machine, runner)?;
+    let copyright = tree.join("share/doc/urxe/copyright");
+    fs::write(&copyright, copyright::text(machine)?).with_context(|| writing(&copyright))?;
+    Ok(files)
 }
 
 /// Packs a tree, under this name. The same files make the same archive.

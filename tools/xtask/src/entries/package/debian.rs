@@ -18,7 +18,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::elf::{Dependency, Elf, Machine};
+use super::elf::{self, Machine};
 use super::tree::Split;
 use super::{commit, remade, writing};
 use crate::machine::succeeds;
@@ -106,16 +106,8 @@ fn lint(packages: &[PathBuf], runner: &mut Runner) -> Result<()> {
 
 /// Returns the packages of the libraries that the files need, each with its lowest version.
 fn depends(files: &[Split]) -> Result<String> {
-    let mut found: Vec<Dependency> = Vec::new();
-    for file in files {
-        for (package, version) in Elf::read(&file.file)?.dependencies()? {
-            match found.iter_mut().find(|(name, _)| *name == package) {
-                Some((_, lowest)) => *lowest = version.max(std::mem::take(lowest)),
-                None => found.push((package, version)),
-            }
-        }
-    }
-    found.sort();
+    let paths: Vec<&Path> = files.iter().map(|split| &*split.file).collect();
+    let found = elf::dependencies(&paths)?;
     let text = found.iter().map(|(package, version)| {
         let version: Vec<String> = version.iter().map(u32::to_string).collect();
         match version.is_empty() {

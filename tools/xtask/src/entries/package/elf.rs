@@ -121,6 +121,22 @@ impl Elf {
     }
 }
 
+/// Returns the packages of the libraries that the files need, in order, each with the lowest
+/// version that suffices.
+pub fn dependencies(files: &[&Path]) -> Result<Vec<Dependency>> {
+    let mut found: Vec<Dependency> = Vec::new();
+    for file in files {
+        for (package, version) in Elf::read(file)?.dependencies()? {
+            match found.iter_mut().find(|(name, _)| *name == package) {
+                Some((_, lowest)) => *lowest = version.max(std::mem::take(lowest)),
+                None => found.push((package, version)),
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Returns the numbers of a version such as `2.34`.
 fn numbers(version: &str) -> Option<Vec<u32>> {
     version.split('.').map(|number| number.parse().ok()).collect()
