@@ -76,13 +76,8 @@ impl Shared {
             let woken = if self.leader.try_lead() {
                 let _leader = Leader(self);
                 self.wait_as_leader(descriptor, deadline, is_done)?
-            } else if is_done() {
-                WaitOutcome::Done
             } else {
-                self.transmit_urgent(clock::now());
-                self.call_hook();
-                let sleep = || self.sleep_as_follower(descriptor, deadline);
-                self.leader.wait_as_follower(sleep).transpose()?.unwrap_or(WaitOutcome::Again)
+                self.wait_as_follower(descriptor, deadline, is_done)?
             };
             match woken {
                 WaitOutcome::Done => return Ok(true),
@@ -90,6 +85,25 @@ impl Shared {
                 WaitOutcome::Again => {}
             }
         }
+    }
+
+    fn wait_as_follower(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        deadline: Time,
+        is_done: &mut dyn FnMut() -> bool,
+    ) -> Result<WaitOutcome, Errno> {
+        if is_done() {
+            return Ok(WaitOutcome::Done);
+        }
+        self.transmit_urgent(clock::now());
+        self.call_hook();
+        // The hook does not signal the descriptor of the thread that calls it.
+        if is_done() {
+            return Ok(WaitOutcome::Done);
+        }
+        let sleep = || self.sleep_as_follower(descriptor, deadline);
+        Ok(self.leader.wait_as_follower(sleep).transpose()?.unwrap_or(WaitOutcome::Again))
     }
 
     fn wait_as_leader(

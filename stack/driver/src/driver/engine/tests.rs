@@ -20,6 +20,7 @@ mod loopback;
 mod multicast;
 mod panics;
 mod sharing;
+mod waits;
 
 fn open(address: Ipv4Addr, config: EngineConfig) -> Result<Engine, OpenEngineError> {
     Engine::open(&format!("rxe0={address}").parse().unwrap(), config)
