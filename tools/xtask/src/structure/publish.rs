@@ -1,5 +1,5 @@
-//! What a registry needs of each published crate: descriptions, a readme, licences, and versions of
-//! the crates that it uses.
+//! The parts of each published crate that a registry needs: descriptions, a readme, licences, and
+//! versions of the crates that it uses.
 
 use anyhow::Result;
 use cargo_metadata::{DependencyKind, Package};

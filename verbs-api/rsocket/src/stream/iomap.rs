@@ -23,7 +23,7 @@ struct Mapping {
     index: Option<u16>,
 }
 
-/// The memory of the mappings of a connection. The protocol has what the peer must know.
+/// The memory of the mappings of a connection. The protocol has the list for the peer.
 #[derive(Default)]
 pub struct Iomaps {
     mappings: Vec<Mapping>,
