@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::rendezvous::{Identity, PROTOCOL, SharedAddress, connect};
-use crate::sys::fork::CloseOnFork;
+use crate::sys::fork::{CloseOnFork, close_all_on_fork};
 use crate::sys::shared_memory::SharedMemory;
 use crate::sys::unix;
 
@@ -67,6 +67,16 @@ impl Endpoint {
 pub struct Link(CloseOnFork<OwnedFd>);
 
 impl Link {
+    /// Makes both ends of a connection in this process. A test then has the ends of a ring that no
+    /// other process offers.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn pair() -> Result<[Self; 2], Errno> {
+        let ends = close_all_on_fork(|| unix::pair().map(Vec::from))?;
+        <[_; 2]>::try_from(ends).map(|ends| ends.map(Self)).map_err(|_| Errno::NFILE)
+    }
+
     /// Wakes the consumer. Never waits: if the queue is full, the consumer has a message anyway.
     pub fn wake(&self) {
         // If the other process has ended, the link is readable.

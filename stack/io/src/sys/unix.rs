@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
-    listen, recvmsg, sendmsg, socket_with,
+    listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 
 use super::socket;
@@ -94,6 +94,15 @@ pub fn connect_to(name: Name<'_>) -> Result<OwnedFd, Errno> {
 fn new_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Makes two sockets that are connected with each other. Non-blocking, close-on-exec.
+///
+/// # Errors
+/// The system's.
+pub fn pair() -> Result<[OwnedFd; 2], Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(Into::into)
 }
 
 /// Sends a message with descriptors, without blocking.

@@ -19,6 +19,7 @@ mod background;
 mod loopback;
 mod multicast;
 mod panics;
+mod rings;
 mod sharing;
 mod waits;
 

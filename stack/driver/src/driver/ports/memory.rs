@@ -95,36 +95,34 @@ impl Ports {
         let Some(rings) = self.rings().filter(|rings| !rings.incoming.is_empty()) else {
             return batch;
         };
-        // Taken out of the receiver, because reading the sockets needs the rest of it mutably.
-        let mut readers = std::mem::take(&mut receiver.readers);
-        if readers.refresh(rings) {
+        if receiver.readers.refresh(rings) {
             let now = clock::now();
-            for _ in 0..readers.readers.len() {
-                let place = readers.next % readers.readers.len();
-                let reader = &mut readers.readers[place];
+            for _ in 0..receiver.readers.readers.len() {
+                let place = receiver.readers.next % receiver.readers.readers.len();
+                let reader = &receiver.readers.readers[place];
                 if reader.is_fresh && reader.has_records() {
+                    // May add readers behind the others.
                     self.receive_older(receiver, device);
-                    reader.is_fresh = false;
+                    receiver.readers.readers[place].is_fresh = false;
                 }
                 let limit = BATCH - batch.runs;
-                let scratch = &mut receiver.scratch;
-                let read = self.read(now, reader, &mut readers.buffer, limit, device, scratch);
+                let Receiver { readers: Readers { readers, buffer, .. }, scratch, .. } = receiver;
+                let read = self.read(now, &mut readers[place], buffer, limit, device, scratch);
                 batch.runs += read.0.runs;
                 batch.packets += read.0.packets;
                 batch.bytes += read.0.bytes;
                 if read.1 {
-                    rings.incoming.remove(&readers.readers.swap_remove(place));
-                    if readers.readers.is_empty() {
+                    rings.incoming.remove(&readers.swap_remove(place));
+                    if readers.is_empty() {
                         break;
                     }
                 }
                 if batch.runs == BATCH {
                     break;
                 }
-                readers.next = readers.next.wrapping_add(1);
+                receiver.readers.next = receiver.readers.next.wrapping_add(1);
             }
         }
-        receiver.readers = readers;
         if batch.runs > 0 {
             receiver.detect_stream_of(clock::now(), batch.bytes, batch.packets);
         }

@@ -157,7 +157,15 @@ impl Incoming {
         if self.count.load(Ordering::Relaxed) >= MAX_RINGS {
             return Err(Errno::MFILE);
         }
-        let Accepted { link, memory, from } = offer.accept()?;
+        self.add(offer.accept()?, to)
+    }
+
+    /// Adds a ring to the own address `to`, and confirms it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn add(&self, accepted: Accepted, to: IpAddr) -> Result<(), Errno> {
+        let Accepted { link, memory, from } = accepted;
         let mut state = lock(&self.state);
         let id = state.next_id;
         state.next_id += 1;
