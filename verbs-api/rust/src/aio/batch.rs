@@ -141,7 +141,6 @@ impl<'a> Batch<'a> {
             self.post();
             let Self { inner, operations, posted, completed, failed, ticket, driving } = self;
             if completed < posted {
-                inner.dispatch();
                 let outstanding = &mut operations[*completed..*posted];
                 let mut look = |waker| take_first_ones(inner, outstanding, waker);
                 let found = match look(None) {
@@ -180,6 +179,14 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Returns the slot of a posted operation.
+fn key_of(operation: &Operation<'_>) -> Option<Key> {
+    match operation.progress {
+        Progress::Posted(key) => Some(key),
+        Progress::New(_) | Progress::Done => None,
+    }
+}
+
 /// Takes the completions of the first operations that have completed. Returns their number with
 /// their first error. If there are none, stores the waker for the last operation.
 fn take_first_ones(
@@ -187,10 +194,13 @@ fn take_first_ones(
     operations: &mut [Operation<'_>],
     waker: Option<&Waker>,
 ) -> Option<(usize, Option<OperationError>)> {
-    let key_of = |operation: &Operation<'_>| match operation.progress {
-        Progress::Posted(key) => Some(key),
-        Progress::New(_) | Progress::Done => None,
-    };
+    let (taken, error) = inner.take_in_order(operations.iter().map_while(key_of));
+    if taken > 0 {
+        for operation in &mut operations[..taken] {
+            operation.progress = Progress::Done;
+        }
+        return Some((taken, error));
+    }
     let (mut count, mut failed, mut others) = (0, None, Vec::new());
     let mut state = lock(&inner.state);
     for operation in operations.iter_mut() {

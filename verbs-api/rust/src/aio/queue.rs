@@ -133,6 +133,8 @@ struct Released {
     regions: [Option<Arc<MemoryRegion>>; BATCH],
     /// Wakers of a queue pair that failed.
     others: Vec<Waker>,
+    /// Wakers that are not called.
+    unused: Vec<Waker>,
 }
 
 impl Key {
@@ -257,6 +259,18 @@ impl State {
         }
     }
 
+    /// Frees the slot of an operation whose future takes the completion now.
+    fn finish(&mut self, key: Key, nr: usize, released: &mut Released) {
+        self.polling.on_completion();
+        if let Some(slot) = self.slot(key) {
+            released.regions[nr] = slot.region.take();
+            if let Phase::Posted(Some(waker)) = std::mem::replace(&mut slot.phase, Phase::Free) {
+                released.unused.push(waker);
+            }
+        }
+        released.wakers[nr] = self.vacate(key);
+    }
+
     /// Ends all operations, because no further completion arrives.
     fn fail(&mut self, error: CqError, released: &mut Released) {
         if self.queue_error.replace(error).is_some() {
@@ -334,6 +348,18 @@ impl Inner {
 
     /// Takes all completions and gives them to their operations.
     pub fn dispatch(&self) {
+        let _none = self.take_in_order(std::iter::empty());
+    }
+
+    /// Takes all completions, and frees the slots of the operations `keys` whose completions come
+    /// in this order. Gives the other completions to their operations. Returns the number of freed
+    /// slots, with the first error.
+    pub fn take_in_order(
+        &self,
+        keys: impl Iterator<Item = Key>,
+    ) -> (usize, Option<OperationError>) {
+        let mut keys = keys.peekable();
+        let (mut freed, mut failed) = (0, None);
         while !self.cq.core().is_quiet() {
             let mut taken = [Completion::default(); BATCH];
             let mut released = Released::default();
@@ -341,7 +367,14 @@ impl Inner {
             let polled = self.cq.core().poll(&mut taken);
             let count = polled.unwrap_or(0);
             for (nr, completion) in taken.into_iter().take(count).enumerate() {
-                state.complete(completion, nr, &mut released);
+                match keys.next_if(|key| key.wr_id() == completion.wr_id) {
+                    Some(key) => {
+                        state.finish(key, nr, &mut released);
+                        freed += 1;
+                        failed = failed.or(completion.ok().err().map(OperationError::Failed));
+                    }
+                    None => state.complete(completion, nr, &mut released),
+                }
             }
             if let Err(error) = polled {
                 state.fail(error, &mut released);
@@ -349,9 +382,10 @@ impl Inner {
             drop(state);
             released.finish();
             if count < BATCH {
-                return;
+                break;
             }
         }
+        (freed, failed)
     }
 
     /// Arms the completion queue, unless it is armed. Afterwards the caller must dispatch once.

@@ -200,6 +200,42 @@ fn an_operation_that_finds_the_completion_of_another_hands_it_on() {
     }
 }
 
+/// A batch takes its own completions from the completion queue, and hands those of others on.
+#[cfg(feature = "sim")]
+#[test]
+fn a_batch_takes_its_completions_in_order_and_hands_others_on() {
+    let fabric = crate::sim::Fabric::manual(1);
+    let [qp, peer] = [1, 2].map(|host| {
+        let pd = fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap();
+        AsyncQueuePair::builder().max_send_wr(4).create(&pd).unwrap()
+    });
+    qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
+    peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    let inner = &qp.inner;
+    let [first, of_another, second, last] = [(); 4].map(|()| posted(&mut lock(&inner.state)));
+    let work = Work::new(SendOp::Send, Local::None);
+    let send = |key| inner.qp().post_signaled::<1>(&[work.request(inner, key)]).unwrap();
+    for key in [first, of_another, second] {
+        send(key);
+    }
+    let ((count, waker), mut ticket) = (counted(), None);
+    assert!(inner.acquire(&mut ticket, &waker, &mut None).is_none());
+    assert!(lock(&inner.state).store_waker(second, waker).is_none());
+    fabric.run_for(std::time::Duration::from_millis(1)).unwrap();
+    let keys = [first, second, last];
+    assert_eq!(inner.take_in_order(keys.into_iter()), (2, None));
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "a slot is free, and the batch is running");
+    assert!(matches!(inner.take(of_another, None), Some(Ok(_))));
+    assert_eq!(inner.take_in_order([last].into_iter()), (0, None));
+    // The peer ends, and the last request fails.
+    drop(peer);
+    send(last);
+    fabric.run_for(std::time::Duration::from_secs(60)).unwrap();
+    let (freed, failed) = inner.take_in_order([last].into_iter());
+    assert_eq!(freed, 1);
+    assert!(matches!(failed, Some(OperationError::Failed(_))), "{failed:?}");
+}
+
 struct Panics;
 
 impl Wake for Panics {
