@@ -8,6 +8,7 @@
 //! Tests that need `::1` exclusively, or several users, are ignored except by `cargo xtask
 //! namespace`, in a network namespace.
 
+mod many;
 mod member;
 mod memory;
 mod users;

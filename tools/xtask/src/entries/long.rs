@@ -51,11 +51,13 @@ pub fn forger(arguments: &[String], runner: &mut Runner) -> Result<()> {
 }
 
 /// Kills processes that share an address two hundred times, and checks the remaining processes
-/// after each.
+/// after each. Then lets 64 processes of an address exchange messages, each with each.
 pub fn sharing(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let mut tests: Command = cargo(["test", "--workspace", "--test", "sharing"]);
-    runner.run(tests.env("URXE_SHARING_KILLS", "200"))
+    let tests = || cargo(["test", "--workspace", "--test", "sharing"]);
+    runner.run(tests().env("URXE_SHARING_KILLS", "200"))?;
+    let all_to_all = ["--", "--ignored", "--nocapture", "--test-threads", "1", "all_to_all"];
+    runner.run(tests().args(all_to_all))
 }
 
 /// Registers and deregisters regions until keys return, and checks that none returns too early.
