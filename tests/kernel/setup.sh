@@ -11,6 +11,11 @@
 # program, the folder contains files of Debian 13:
 #   verbs/root/    libibverbs with its header, its provider and the libraries that they load
 #   verbs/stamp    its version
+#
+# --arch arm64 prepares guests with AArch64 kernels in the folder "arm64" of the cache folder. It
+# has the same folders, and the guest's programs of that architecture:
+#   programs/root/  the packages with all that they depend on
+#   programs/stamp  written last
 set -eu
 
 # On the host: emulator, image and network. In the guest: RDMA programs. gcc compiles the guest's
@@ -22,12 +27,26 @@ packages='qemu-system-x86 busybox-static kmod xz-utils iproute2 tcpdump util-lin
 cache=${URXE_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/urxe/kernels}
 
 refresh=
-case "${1-}" in
-	'') ;;
-	--refresh) refresh=1 ;;
-	--packages) echo $packages; exit 0 ;;
-	*) echo "usage: $0 [--refresh | --packages]" >&2; exit 2 ;;
+arch=amd64
+case "${1-} ${2-}" in
+	' ') ;;
+	'--refresh ') refresh=1 ;;
+	'--packages ') echo $packages; exit 0 ;;
+	'--arch amd64') ;;
+	'--arch arm64') arch=arm64 ;;
+	*) echo "usage: $0 [--refresh | --packages | --arch amd64 | --arch arm64]" >&2; exit 2 ;;
 esac
+# Options for the packages of an architecture that this machine does not have.
+foreign=
+if [ $arch = arm64 ]; then
+	packages="$packages qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+	cache=$cache/arm64
+	mkdir -p "$cache/lists/partial"
+	: >"$cache/no-packages"
+	foreign="-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::status=$cache/no-packages \
+		-o Dir::State::lists=$cache/lists -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+		-o APT::Sandbox::User=root"
+fi
 
 as_root() {
 	if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
@@ -35,13 +54,13 @@ as_root() {
 
 updated=
 update_once() {
-	[ -n "$updated" ] || as_root apt-get -qq update
+	[ -n "$updated" ] || as_root apt-get -qq $foreign update
 	updated=1
 }
 
 # Prints the dependency of the meta package: linux-image-amd64 -> linux-image-6.1.0-56-amd64.
 image_of() {
-	apt-cache depends --no-recommends --no-suggests "$1" 2>/dev/null |
+	apt-cache $foreign depends --no-recommends --no-suggests "$1" 2>/dev/null |
 		sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
 }
 
@@ -65,7 +84,7 @@ kernel() {
 	fi
 	rm -rf "$dir"
 	mkdir -p "$dir/root"
-	(cd "$dir" && apt-get -qq download "$image" 2>"$dir/download.log") || { cat "$dir/download.log" >&2; exit 1; }
+	(cd "$dir" && apt-get -qq $foreign download "$image" 2>"$dir/download.log") || { cat "$dir/download.log" >&2; exit 1; }
 	dpkg -x "$dir"/*.deb "$dir/root"
 	rm -f "$dir"/*.deb "$dir/download.log"
 	# Packages of Debian 13 have usr/lib/modules, but depmod and the image builder read
@@ -97,7 +116,8 @@ verbs() {
 	echo "deb $archive trixie main" >"$dir/sources"
 	# shellcheck disable=SC2089,SC2090
 	apart="-o Dir::Etc::sourcelist=$dir/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$dir/lists \
-		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
+		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root \
+		-o APT::Architecture=$arch -o APT::Architectures=$arch"
 	as_root apt-get -qq $apart update
 	version=$(apt-cache $apart policy libibverbs1 | sed -n 's/^ *Candidate: //p')
 	(cd "$dir" && apt-get -qq $apart download $verbs_packages 2>"$dir/download.log") ||
@@ -108,6 +128,27 @@ verbs() {
 	echo "rdma-core: $version, unpacked into $dir"
 }
 
+# The guest's programs, and those of the init script.
+programs_packages='busybox-static iproute2 ethtool ibverbs-utils rdmacm-utils perftest ibverbs-providers
+ libgcc-s1 librdmacm1'
+
+programs() {
+	dir=$cache/programs
+	if [ -z "$refresh" ] && [ -s "$dir/stamp" ]; then
+		echo "programs: already here"
+		return
+	fi
+	update_once
+	rm -rf "$dir"
+	mkdir -p "$dir/root" "$dir/packages/partial"
+	as_root apt-get -qq $foreign -o Dir::Cache::archives="$dir/packages" --no-install-recommends \
+		--download-only -y install $programs_packages
+	for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir/root"; done
+	rm -rf "$dir/packages"
+	echo "$programs_packages" >"$dir/stamp"
+	echo "programs: unpacked into $dir"
+}
+
 missing=
 for package in $packages; do
 	case "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" in
@@ -116,9 +157,11 @@ for package in $packages; do
 	esac
 done
 if [ -n "$missing" ]; then
-	update_once
+	as_root apt-get -qq update
 	DEBIAN_FRONTEND=noninteractive as_root apt-get -qq install -y --no-install-recommends $missing
+	[ $arch != amd64 ] || updated=1
 fi
-kernel 6.1 linux-image-amd64
-kernel 6.12 linux-image-6.12-amd64
+kernel 6.1 linux-image-$arch
+kernel 6.12 linux-image-6.12-$arch
 verbs
+[ $arch = amd64 ] || programs

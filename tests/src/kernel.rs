@@ -1,4 +1,5 @@
 //! Real `rdma_rxe` peers on any x86-64 machine: Debian's kernels 6.1 and 6.12 in QEMU, without KVM.
+//! With `URXE_KERNEL_ARCH=aarch64` they are AArch64 kernels.
 //!
 //! ```text
 //!   network namespace urxe-k-<pid>
@@ -29,6 +30,7 @@
 //! - `tests/kernel/guest/peer.c` runs the operations that `ibv_rc_pingpong` lacks: READ, WRITE,
 //!   atomics and immediate data, in both roles.
 
+mod architecture;
 mod counters;
 mod error;
 mod faults;
@@ -41,10 +43,11 @@ mod requirements;
 pub mod stalls;
 mod testbed;
 
+pub use architecture::Architecture;
 pub use counters::Counters;
 pub use error::Error;
 pub use faults::Impairment;
-pub use guest::Guest;
+pub use guest::{Guest, Machine};
 pub use image::{Image, Kernel};
 pub use job::{Finished, HostCommand, Job};
 pub use network::{Capture, HOST_V4, HOST_V6, Network};

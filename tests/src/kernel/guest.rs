@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    Counters, Error, Finished, Image, Job, Kernel, error::Context as _, network::tap_name,
+    Architecture, Counters, Error, Finished, Image, Job, Kernel, error::Context as _,
+    network::tap_name,
 };
 
 /// A boot takes 7 s on an idle machine of two cores.
@@ -26,10 +27,33 @@ const PORT: &str = "/sys/class/infiniband/rxe0/ports/1";
 /// that can fault: the state restored after an interrupt was wrong.
 const CPU_FAULT: &str = "general protection fault";
 
+/// The processor of an x86-64 guest, without CMPXCHG16B: QEMU 7.2 may compute the flags of this
+/// instruction from stale operands. Parts of a pointer then enter RFLAGS, and a following interrupt
+/// saves and restores them. The results are double faults and general protection faults, most often
+/// while the kernel allocates packets. (`-d in_asm,op` shows a helper call without a preceding
+/// store to cc_op.)
+const X86_64_MODEL: &str = "max,-cx16";
+
+/// The parts of a guest that a test chooses.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The memory in MiB.
+    pub memory_mib: u32,
+    /// A folder of this machine that the guest can read, by the tag `host` of the file system 9p.
+    pub shared_folder: Option<PathBuf>,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { memory_mib: 1024, shared_folder: None }
+    }
+}
+
 /// A booted guest. Dropping it kills the emulator.
 #[derive(Debug)]
 pub struct Guest {
     kernel: Kernel,
+    machine: Machine,
     index: u8,
     mtu: u16,
     /// The folder of the image, the console and the emulator's output.
@@ -45,6 +69,7 @@ impl Guest {
     /// guests boot at once.
     pub(super) fn boot(
         kernel: Kernel,
+        machine: Machine,
         image: &Image,
         index: u8,
         mtu: u16,
@@ -52,8 +77,9 @@ impl Guest {
     ) -> Result<Self, Error> {
         let initrd = folder.join(format!("initramfs-{}", kernel.series.name()));
         fs::write(&initrd, &image.bytes).context(|| format!("write {}", initrd.display()))?;
-        let emulator = Mutex::new(launch(&kernel, index, mtu, folder)?);
-        Ok(Self { kernel, index, mtu, folder: folder.to_owned(), emulator, gids: Mutex::default() })
+        let emulator = Mutex::new(launch(&kernel, &machine, index, mtu, folder)?);
+        let (folder, gids) = (folder.to_owned(), Mutex::default());
+        Ok(Self { kernel, machine, index, mtu, folder, emulator, gids })
     }
 
     /// Waits until the device and the shell are ready. A failed boot is repeated once.
@@ -124,7 +150,7 @@ impl Guest {
     fn launch_again(&self) -> Result<(), Error> {
         self.end();
         *self.gids() = None;
-        *self.emulator() = launch(&self.kernel, self.index, self.mtu, &self.folder)?;
+        *self.emulator() = launch(&self.kernel, &self.machine, self.index, self.mtu, &self.folder)?;
         Ok(())
     }
 
@@ -260,7 +286,13 @@ impl Drop for Guest {
 }
 
 /// Starts the emulator on the image in `folder`.
-fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, Error> {
+fn launch(
+    kernel: &Kernel,
+    machine: &Machine,
+    index: u8,
+    mtu: u16,
+    folder: &Path,
+) -> Result<Child, Error> {
     let name = kernel.series.name();
     let console = console_of(kernel, folder);
     // The output of an earlier boot would be misleading.
@@ -269,12 +301,17 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
     let device =
         format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
+    let (board, model, console_device) = match kernel.architecture {
+        Architecture::X86_64 => ("q35", X86_64_MODEL, "ttyS0 no_timer_check"),
+        // The usual authentication of pointers takes half the time of the emulator.
+        Architecture::Aarch64 => ("virt", "max,pauth-impdef=on", "ttyAMA0"),
+    };
     // mitigations=off: nothing needs protection here, and emulated mitigations are slow.
     // no_timer_check: on a loaded machine, the emulated timer may be too late for the kernel's test
     // of it ("IO-APIC + timer doesn't work"). Names with '.' are kernel parameters; guest_* reach
     // init as environment variables.
     let append = format!(
-        "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off random.trust_cpu=1 nr_cpus=1 \
+        "console={console_device} quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 \
          guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
     );
     // One processor: with several, the emulator sometimes misses a jump that another processor
@@ -283,16 +320,24 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     // accesses the virtqueues as well (QEMU commit c914d46d0a64). A notification or an interrupt
     // can get lost, and with it the guest's network ("NETDEV WATCHDOG").
     let processors = "1,maxcpus=2";
-    // Without CMPXCHG16B: QEMU 7.2 may compute the flags of this instruction from stale operands.
-    // Parts of a pointer then enter RFLAGS, and a following interrupt saves and restores them. The
-    // results are double faults and general protection faults, most often while the kernel
-    // allocates packets. (`-d in_asm,op` shows a helper call without a preceding store to cc_op.)
-    let model = "max,-cx16";
+    let (_, emulator) = kernel.architecture.emulator();
+    let memory = machine.memory_mib.to_string();
+    let share = machine.shared_folder.iter().flat_map(|folder| {
+        let folder = folder.display();
+        [
+            "-virtfs".to_owned(),
+            format!(
+                "local,path={folder},mount_tag=host,security_model=none,readonly=on,multidevs=remap"
+            ),
+        ]
+    });
     Command::new("setpriv")
-        .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
+        .args(["--pdeathsig=KILL", "--", emulator, "-name"])
         .arg(format!("urxe-kernel-{name}"))
-        .args("-nodefaults -no-user-config -no-reboot -display none -machine q35".split(' '))
-        .args(["-accel", "tcg,thread=multi", "-cpu", model, "-smp", processors, "-m", "1024"])
+        .args("-nodefaults -no-user-config -no-reboot -display none -machine".split(' '))
+        .arg(board)
+        .args(["-accel", "tcg,thread=multi", "-cpu", model, "-smp", processors, "-m", &memory])
+        .args(share)
         .arg("-serial")
         .arg(format!("file:{}", console.display()))
         .arg("-kernel")
@@ -307,7 +352,7 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
                 .context(|| "create a log".to_owned())?,
         )
         .spawn()
-        .context(|| "start qemu-system-x86_64".to_owned())
+        .context(|| format!("start {emulator}"))
 }
 
 fn console_of(kernel: &Kernel, folder: &Path) -> PathBuf {

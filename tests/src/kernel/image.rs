@@ -14,18 +14,16 @@ use cpio::newc;
 
 use super::{
     Error, Requirements, Series,
+    architecture::{Architecture, Programs},
     error::Context as _,
     job::output_of,
-    requirements::{GUEST, PROVIDER, find_program, source_dir},
+    requirements::{GUEST, source_dir},
 };
 
-/// The modules that the guest loads, besides their dependencies. rxe requests CRC-32 from the
-/// crypto layer by name, so the dependencies do not list it.
-const MODULES: [&str; 15] = [
+/// The modules that the guest loads, besides their dependencies and those for CRC-32.
+const MODULES: [&str; 13] = [
     "virtio_pci",
     "virtio_net",
-    "crc32_pclmul",
-    "crc32_generic",
     "ib_uverbs",
     "ib_umad",
     "rdma_ucm",
@@ -41,11 +39,7 @@ const MODULES: [&str; 15] = [
 
 /// Modules that some tests load, by the guest's program `load-module`. `/modules/NAME.order` lists
 /// the module after its dependencies.
-const LOADED_BY_TESTS: [&str; 2] = ["nvmet_rdma", "nvme_rdma"];
-
-/// Libraries that are loaded by name and that `ldd` does not show: the provider, and the library of
-/// `pthread_exit`.
-const LOADED_BY_NAME: [&str; 2] = [PROVIDER, "/lib/x86_64-linux-gnu/libgcc_s.so.1"];
+const LOADED_BY_TESTS: [&str; 4] = ["nvmet_rdma", "nvme_rdma", "9pnet_virtio", "9p"];
 
 /// A kernel unpacked by `setup.sh`.
 #[derive(Debug, Clone)]
@@ -54,6 +48,8 @@ pub struct Kernel {
     pub series: Series,
     /// The release, as `uname -r` prints it: `6.1.0-56-amd64`.
     pub release: String,
+    /// The architecture.
+    pub architecture: Architecture,
     root: PathBuf,
 }
 
@@ -75,7 +71,7 @@ impl Kernel {
                 what: "no vmlinuz in",
                 text: boot.display().to_string(),
             })?;
-        Ok(Self { series, release, root })
+        Ok(Self { series, release, architecture: requirements.architecture, root })
     }
 
     /// Returns the path of the compressed kernel.
@@ -110,34 +106,35 @@ impl Image {
         let load_module = read(&source_dir().join("guest/load-module"))?;
         archive.file("/usr/bin/load-module", &load_module);
         archive.file("/etc/libibverbs.d/rxe.driver", b"driver rxe\n");
-        archive.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n");
+        let users = b"root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n";
+        archive.file("/etc/passwd", users);
+        archive.file("/etc/group", b"root:x:0:\nuser:x:1000:\n");
         archive.file("/etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n");
-        let busybox = find_program("busybox").unwrap_or_default();
-        archive.file("/bin/busybox", &read(&busybox)?);
-
         let mut programs = own.programs.clone();
         for (_, names) in GUEST {
             for name in names.split_whitespace() {
-                programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
+                let place = if name == "busybox" { "/bin" } else { "/usr/bin" };
+                let file = own.packaged.find(name).unwrap_or_default();
+                programs.push((format!("{place}/{name}"), file));
             }
         }
         // These programs have libraries of their own.
         for (name, path) in &own.newer {
             archive.file(name, &read(path)?);
         }
-        let mut libraries: BTreeSet<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
         for (name, path) in &programs {
             archive.file(name, &read(path)?);
         }
-        libraries.extend(libraries_of(programs.iter().map(|(_, path)| path.as_path()))?);
-        libraries.extend(libraries_of(LOADED_BY_NAME.iter().map(Path::new))?);
-        for library in libraries {
-            let name = library.to_str().ok_or_else(|| malformed("library path", &library))?;
-            archive.file(name, &read(&library)?);
+        let files: Vec<_> = programs.into_iter().map(|(_, path)| path).collect();
+        for (name, path) in own.packaged.libraries(&files)? {
+            let name = name.to_str().ok_or_else(|| malformed("library path", &name))?;
+            archive.file(name, &read(&path)?);
         }
 
         let folder = kernel.modules();
-        let mut modules = module_order(&folder, &MODULES)?;
+        let mut names = kernel.architecture.crc_modules().to_vec();
+        names.extend(MODULES);
+        let mut modules = module_order(&folder, &names)?;
         archive.file("/modules/order", list(&modules).as_bytes());
         for name in LOADED_BY_TESTS {
             let needed = module_order(&folder, &[name])?;
@@ -215,17 +212,22 @@ pub(super) struct OwnPrograms {
     programs: Vec<(String, PathBuf)>,
     /// `peer` and `group`, and their libraries.
     newer: Vec<(String, PathBuf)>,
+    packaged: Programs,
 }
 
 /// Source, name in the guest, and options of the compiler.
 const OWN: [(&str, &str, &str); 11] = [
-    ("../../programs/exchange.c", "bin/exchange", "-libverbs"),
-    ("../../programs/cm_refusals.c", "bin/cm_refusals", "-libverbs -lrdmacm"),
-    ("../../programs/cm_lifetimes.c", "bin/cm_lifetimes", "-libverbs -lrdmacm -lpthread"),
-    ("../../programs/cm_deaths.c", "bin/cm_deaths", "-libverbs -lrdmacm"),
-    ("../../programs/private_data.c", "bin/private_data", "-libverbs -lrdmacm"),
-    ("../../programs/refusals.c", "bin/refusals", "-libverbs -lrdmacm"),
-    ("../../programs/refused_port.c", "bin/refused_port", "-libverbs -lrdmacm"),
+    ("../../programs/exchange.c", "bin/exchange", "-l:libibverbs.so.1"),
+    ("../../programs/cm_refusals.c", "bin/cm_refusals", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
+    (
+        "../../programs/cm_lifetimes.c",
+        "bin/cm_lifetimes",
+        "-l:libibverbs.so.1 -l:librdmacm.so.1 -lpthread",
+    ),
+    ("../../programs/cm_deaths.c", "bin/cm_deaths", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
+    ("../../programs/private_data.c", "bin/private_data", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
+    ("../../programs/refusals.c", "bin/refusals", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
+    ("../../programs/refused_port.c", "bin/refused_port", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
     ("five_datagrams.c", "bin/five_datagrams", ""),
     ("patient.c", "lib/patient.so", "-shared -fPIC"),
     ("lingering.c", "lib/lingering.so", "-shared -fPIC"),
@@ -235,9 +237,8 @@ const OWN: [(&str, &str, &str); 11] = [
 /// The folder of the libraries of `peer` and `group` in the guest, which are newer than those of
 /// the other programs.
 const VERBS: &str = "/opt/verbs";
-/// The loader, the libraries, and the provider, which libibverbs loads by name.
-const VERBS_LIBRARIES: [&str; 7] = [
-    "ld-linux-x86-64.so.2",
+/// The libraries besides the loader, and the provider, which libibverbs loads by name.
+const VERBS_LIBRARIES: [&str; 6] = [
     "libc.so.6",
     "libm.so.6",
     "libibverbs.so.1",
@@ -254,14 +255,25 @@ impl OwnPrograms {
     pub(super) fn compile(requirements: &Requirements, folder: &Path) -> Result<Self, Error> {
         let source = source_dir().join("guest");
         let root = requirements.cache.join("verbs/root");
-        let newer = root.join("usr/lib/x86_64-linux-gnu");
+        let Programs { architecture, .. } = requirements.programs;
+        let newer = root.join("usr/lib").join(architecture.libraries());
+        let loader = architecture.loader();
+        let mut foreign = Vec::new();
+        if architecture != Architecture::X86_64 {
+            // The RDMA headers are the same on each architecture. Those of the C library differ,
+            // and come first.
+            foreign.push("-idirafter/usr/include".to_owned());
+            foreign.push("-Wl,--allow-shlib-undefined".to_owned());
+            let folders = requirements.programs.library_folders();
+            foreign.extend(folders.iter().map(|folder| format!("-L{}", folder.display())));
+        }
         // Returns a file's name in the guest, and the file.
         let compile = |name: &str, to: &str, options: &[String]| {
             let to = format!("/usr/{to}");
             let output = folder.join(to.rsplit('/').next().unwrap_or(&to));
-            let mut gcc = Command::new("gcc");
+            let mut gcc = Command::new(architecture.compiler().1);
             gcc.args(["-O2", "-Wall", "-Wextra", "-o"]).args([&output, &source.join(name)]);
-            output_of(gcc.args(options)).map(|_| (to, output))
+            output_of(gcc.args(&foreign).args(options)).map(|_| (to, output))
         };
         let programs = OWN.map(|(name, to, options)| {
             let options: Vec<_> = options.split_whitespace().map(str::to_owned).collect();
@@ -275,17 +287,18 @@ impl OwnPrograms {
             format!("-DPROVIDER=\"{VERBS}/librxe\""),
             "-Wl,--allow-shlib-undefined".to_owned(),
             format!("-Wl,-rpath,{VERBS}"),
-            format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
+            format!("-Wl,--dynamic-linker={VERBS}/{loader}"),
         ];
         let with_verbs = [("peer.c", "bin/peer"), ("group.c", "bin/group")]
             .map(|(name, to)| compile(name, to, &with_verbs));
-        let libraries = VERBS_LIBRARIES.map(|name| {
+        let libraries = [loader].into_iter().chain(VERBS_LIBRARIES).map(|name| {
             let file = name.rsplit('/').next().unwrap_or(name);
             Ok((format!("{VERBS}/{file}"), newer.join(name)))
         });
         Ok(Self {
             programs: programs.into_iter().collect::<Result<_, _>>()?,
             newer: with_verbs.into_iter().chain(libraries).collect::<Result<_, _>>()?,
+            packaged: requirements.programs.clone(),
         })
     }
 }
@@ -296,18 +309,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 
 fn malformed(what: &'static str, path: &Path) -> Error {
     Error::Malformed { what, text: path.display().to_string() }
-}
-
-/// Returns the libraries of these programs: the paths in `ldd`'s lines "name => path (address)",
-/// and the loader's path.
-fn libraries_of<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>, Error> {
-    let output = output_of(Command::new("ldd").args(programs))?;
-    Ok(output
-        .lines()
-        .filter(|line| line.starts_with('\t'))
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
-        .map(PathBuf::from)
-        .collect())
 }
 
 /// Returns a module's bytes. Modules of Debian 12 are plain; those of the 6.12 backport are .xz

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Error;
+use super::{Architecture, Error, architecture::Programs};
 
 /// A series of kernels, by Debian 12's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,16 +33,17 @@ impl Series {
 /// The checked requirements of the host and of the guest's image.
 #[derive(Debug)]
 pub struct Requirements {
-    /// The folder of unpacked kernels: `URXE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/urxe/kernels`.
+    /// The folder of unpacked kernels: `URXE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/urxe/kernels`;
+    /// in it, the folder `arm64` for guests of that architecture.
     pub cache: PathBuf,
+    /// The architecture of the guests.
+    pub architecture: Architecture,
+    pub(super) programs: Programs,
 }
 
 /// Debian packages, and their programs on the host.
-const HOST: [(&str, &str); 9] = [
-    ("qemu-system-x86", "qemu-system-x86_64"),
-    ("busybox-static", "busybox"),
+const HOST: [(&str, &str); 6] = [
     ("xz-utils", "xz"),
-    ("gcc", "gcc"),
     ("iproute2", "ip"),
     ("tcpdump", "tcpdump"),
     ("util-linux", "setpriv"),
@@ -51,7 +52,8 @@ const HOST: [(&str, &str); 9] = [
 ];
 
 /// Debian packages, and their programs in the guest, which are copied with their libraries.
-pub(super) const GUEST: [(&str, &str); 5] = [
+pub(super) const GUEST: [(&str, &str); 6] = [
+    ("busybox-static", "busybox"),
     ("iproute2", "ip tc rdma"),
     ("ethtool", "ethtool"),
     (
@@ -71,12 +73,8 @@ pub(super) const GUEST: [(&str, &str); 5] = [
 ];
 
 /// Files and their Debian packages.
-pub(super) const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
-const FILES: [(&str, &str); 3] = [
-    (PROVIDER, "ibverbs-providers"),
-    ("/usr/include/stdio.h", "libc6-dev"),
-    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
-];
+const FILES: [(&str, &str); 2] =
+    [("/usr/include/stdio.h", "libc6-dev"), ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev")];
 
 impl Requirements {
     /// Checks all requirements.
@@ -84,18 +82,32 @@ impl Requirements {
     /// # Errors
     /// [`Error::Missing`] with each missing requirement and the command that installs it.
     pub fn check() -> Result<Self, Error> {
-        let cache = cache_dir();
+        let architecture = Architecture::chosen()?;
+        let cache = architecture.cache(cache_dir());
+        let in_guest = Programs::new(architecture, &cache);
         let mut what = Vec::new();
         let mut packages = Vec::new();
-        for (package, programs) in HOST.iter().chain(&GUEST) {
+        for (package, programs) in
+            HOST.into_iter().chain([architecture.emulator(), architecture.compiler()])
+        {
             for program in programs.split_whitespace().filter(|name| find_program(name).is_none()) {
                 what.push(format!("the program {program}"));
-                packages.push(*package);
+                packages.push(package);
             }
         }
-        for (file, package) in FILES {
+        let provider = architecture.provider().display().to_string();
+        let own_provider = (provider.as_str(), "ibverbs-providers");
+        let is_own = architecture == Architecture::X86_64;
+        for (file, package) in FILES.into_iter().chain(is_own.then_some(own_provider)) {
             if !Path::new(file).exists() {
                 what.push(format!("the file {file}"));
+                packages.push(package);
+            }
+        }
+        for (package, programs) in GUEST {
+            for program in programs.split_whitespace().filter(|name| in_guest.find(name).is_none())
+            {
+                what.push(format!("the program {program}, for the guest"));
                 packages.push(package);
             }
         }
@@ -106,7 +118,12 @@ impl Requirements {
             remedies.push(format!("sudo apt-get install {}", packages.join(" ")));
         }
         let script = source_dir().join("setup.sh");
-        let setup = format!("{} (it installs the packages too)", script.display());
+        let option = architecture.option();
+        let setup = format!("{}{option} (it installs the packages too)", script.display());
+        if !is_own && !cache.join("programs/stamp").exists() {
+            what.push(format!("the guest's programs unpacked in {}", cache.display()));
+            remedies = vec![setup.clone()];
+        }
         for series in Series::ALL {
             if !cache.join(series.name()).join("stamp").exists() {
                 what.push(format!("kernel {} unpacked in {}", series.name(), cache.display()));
@@ -126,7 +143,7 @@ impl Requirements {
             remedies.push("run the same command as root (sudo -E)".to_owned());
         }
         if what.is_empty() {
-            Ok(Self { cache })
+            Ok(Self { cache, architecture, programs: in_guest })
         } else {
             Err(Error::Missing { what, remedy: remedies.join("; ") })
         }

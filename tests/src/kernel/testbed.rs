@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Capture, Error, Guest, HostCommand, Image, Kernel, Network, Requirements, Series,
+    Capture, Error, Guest, HostCommand, Image, Kernel, Machine, Network, Requirements, Series,
     error::Context as _, image::OwnPrograms,
 };
 
@@ -35,6 +35,14 @@ impl Testbed {
     /// # Errors
     /// [`Error::Missing`] with all missing requirements, else the error of the failed step.
     pub fn open(series: &[Series]) -> Result<Self, Error> {
+        Self::open_with(series, &Machine::default())
+    }
+
+    /// As [`open`](Self::open), with guests of another kind.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(series: &[Series], machine: &Machine) -> Result<Self, Error> {
         let requirements = Requirements::check()?;
         let folder = tempfile::Builder::new()
             .prefix("urxe-k-")
@@ -66,7 +74,9 @@ impl Testbed {
             .into_iter()
             .zip(&images)
             .zip(1..)
-            .map(|((kernel, image), index)| Guest::boot(kernel, image, index, MTU, folder.path()))
+            .map(|((kernel, image), index)| {
+                Guest::boot(kernel, machine.clone(), image, index, MTU, folder.path())
+            })
             .collect::<Result<Vec<_>, _>>()?;
         guests.iter().try_for_each(Guest::wait_ready)?;
         Ok(Self { guests, network, folder, next_port: AtomicU16::new(18_600) })

@@ -87,7 +87,7 @@ pub fn known(spec: &LinkSpec) -> Option<*mut ibv_device> {
 /// Copies `text` and a terminating zero, truncated to the size of `to`.
 pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
     for (place, byte) in to[..N - 1].iter_mut().zip(text.bytes()) {
-        *place = byte.cast_signed();
+        *place = c_char::from_ne_bytes([byte]);
     }
 }
 

@@ -100,8 +100,9 @@ pub unsafe fn is_candidate(path: *const c_char) -> bool {
     // SAFETY: the caller's word. Each byte is read only if the ones before it are not zero, because
     // no folder's name has a zero.
     let leads_into = |folder: &&[u8]| unsafe {
-        (0..folder.len()).all(|at| path.add(at).read().cast_unsigned() == folder[at])
-            && matches!(path.add(folder.len()).read().cast_unsigned(), 0 | b'/' | b':')
+        let byte = |at| path.add(at).cast::<u8>().read();
+        (0..folder.len()).all(|at| byte(at) == folder[at])
+            && matches!(byte(folder.len()), 0 | b'/' | b':')
     };
     !path.is_null() && REPLACED.iter().any(leads_into)
 }

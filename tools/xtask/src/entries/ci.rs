@@ -34,8 +34,14 @@ const TIMED: [Call; 7] = [
     ("kernel", &[]),
 ];
 /// The computing lane.
-const COMPUTING: [Call; 5] =
-    [("loom", &[]), ("asan", &[]), ("fuzz", &["6"]), ("sim", &[]), ("doc", &[])];
+const COMPUTING: [Call; 6] = [
+    ("loom", &[]),
+    ("asan", &[]),
+    ("fuzz", &["6"]),
+    ("arm", &["--ci"]),
+    ("sim", &[]),
+    ("doc", &[]),
+];
 
 /// How an entry ended.
 pub struct Outcome {

@@ -1,6 +1,7 @@
 //! The entries, one function each.
 
 mod abi_fuzz;
+mod arm;
 mod ci;
 mod clauses;
 mod deep;
@@ -23,7 +24,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 33] = [
+const TASKS: [(&str, Task); 34] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -41,6 +42,7 @@ const TASKS: [(&str, Task); 33] = [
     ("newer", programs::newer),
     ("recipes", recipes::recipes),
     ("kernel", deep::kernel),
+    ("arm", arm::arm),
     ("bench", deep::bench),
     ("flame", flame::flame),
     ("clauses", clauses::clauses),
@@ -85,6 +87,7 @@ With other programs and kernels; install packages by name as root:
   newer                  10 min  Debian 13's programs, as root
   recipes [OPTIONS] …    10 min  programs of the field (docs/recipes.md), as root
   kernel [all|speed]      8 min  real kernels in QEMU, as root; the longer pairs; their speed
+  arm [STEP…] [FILTER…]     1 h  AArch64: check, layout, tests in a guest, pairs with its kernel
 
 Measuring:
   bench                  10 min  criterion benches

@@ -1,37 +1,46 @@
 //! Compile-time checks of sizes and offsets. The numbers come from a C compiler and the headers of
-//! rdma-core 44 on a 64-bit machine. Release 65 only appends fields.
+//! rdma-core 44. Release 65 only appends fields. Structures with a mutex differ between
+//! architectures.
 
 use std::mem::{offset_of, size_of};
 
 use super::*;
 
-/// Asserts a layout: `struct { size; field offset, … }`
+/// Asserts a layout where the condition holds: `#[cfg(…)] table: struct size { field offset, … }`
 macro_rules! layout {
-    ($($name:ident $size:literal { $($field:ident $offset:literal),* $(,)? })*) => {
+    (#[$on:meta] $table:ident: $($name:ident $size:literal {
+        $($field:ident $offset:literal),* $(,)?
+    })*) => {
         $(
+            #[$on]
             const _: () = assert!(size_of::<$name>() == $size, stringify!($name));
-            $(const _: () = assert!(
-                offset_of!($name, $field) == $offset,
-                concat!(stringify!($name), ".", stringify!($field))
-            );)*
+            $(
+                #[$on]
+                const _: () = assert!(
+                    offset_of!($name, $field) == $offset,
+                    concat!(stringify!($name), ".", stringify!($field))
+                );
+            )*
         )*
 
         /// The same table for the test that runs a C compiler: structure name, size, and the name
         /// and offset of each field.
         #[cfg(test)]
-        pub const CHECKED: &[(&str, usize, &[(&str, usize)])] =
+        pub const $table: &[(&str, usize, &[(&str, usize)])] =
             &[$((stringify!($name), $size, &[$((stringify!($field), $offset)),*]),)*];
     };
 }
 
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!(
+    "the structures of libibverbs have not been compared with a C compiler of this architecture: \
+     add a table for it to layout/check.rs"
+);
+
+// A `pthread_mutex_t` has 40 bytes.
 layout! {
-    ibv_device 664 {
-        node_type 16, transport_type 20, name 24, dev_name 88, dev_path 152, ibdev_path 408,
-    }
-    ibv_context_ops 256 {
-        _compat_query_device 0, _compat_query_port 8, alloc_mw 56, bind_mw 64, dealloc_mw 72,
-        poll_cq 88, req_notify_cq 96, post_srq_recv 160, post_send 200, post_recv 208,
-    }
+    #[cfg(target_arch = "x86_64")]
+    X86_64:
     ibv_context 328 {
         device 0, ops 8, cmd_fd 264, async_fd 268, num_comp_vectors 272, mutex 280, abi_compat 320,
     }
@@ -41,13 +50,6 @@ layout! {
         query_device_ex 216, open_qp 256, create_qp_ex 264, get_srq_num 272, create_srq_ex 280,
         open_xrcd 288, close_xrcd 296, sz 312, context 320,
     }
-    ibv_pd 16 { context 0, handle 8 }
-    ibv_mr 48 { context 0, pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40 }
-    ibv_ah 24 { context 0, pd 8, handle 16 }
-    ibv_xrcd 8 { context 0 }
-    ibv_dm 32 { context 0, memcpy_to_dm 8, memcpy_from_dm 16, comp_mask 24, handle 28 }
-    ibv_mw 32 { context 0, pd 8, rkey 16, handle 20 }
-    ibv_comp_channel 16 { context 0, fd 8, refcnt 12 }
     ibv_cq 128 {
         context 0, channel 8, cq_context 16, handle 24, cqe 28, mutex 32, cond 72,
         comp_events_completed 120, async_events_completed 124,
@@ -67,6 +69,59 @@ layout! {
     ibv_srq 128 {
         context 0, srq_context 8, pd 16, handle 24, mutex 32, cond 72, events_completed 120,
     }
+}
+
+// A `pthread_mutex_t` has 48 bytes.
+layout! {
+    #[cfg(target_arch = "aarch64")]
+    AARCH64:
+    ibv_context 336 {
+        device 0, ops 8, cmd_fd 264, async_fd 268, num_comp_vectors 272, mutex 280, abi_compat 328,
+    }
+    verbs_context 656 {
+        query_port 0, advise_mr 8, alloc_null_mr 16, read_counters 24, alloc_dm 64,
+        alloc_parent_domain 112, alloc_td 128, modify_cq 136, query_rt_values 192, create_cq_ex 200,
+        query_device_ex 216, open_qp 256, create_qp_ex 264, get_srq_num 272, create_srq_ex 280,
+        open_xrcd 288, close_xrcd 296, sz 312, context 320,
+    }
+    ibv_cq 136 {
+        context 0, channel 8, cq_context 16, handle 24, cqe 28, mutex 32, cond 80,
+        comp_events_completed 128, async_events_completed 132,
+    }
+    ibv_cq_ex 296 {
+        comp_mask 136, status 140, wr_id 144, start_poll 152, next_poll 160, end_poll 168,
+        read_opcode 176, read_completion_ts 256, read_completion_wallclock_ns 288,
+    }
+    ibv_qp 168 {
+        context 0, qp_context 8, pd 16, send_cq 24, recv_cq 32, srq 40, handle 48, qp_num 52, state
+        56, qp_type 60, mutex 64, cond 112, events_completed 160,
+    }
+    ibv_qp_ex 368 {
+        comp_mask 168, wr_id 176, wr_flags 184, wr_atomic_cmp_swp 192, wr_send 248, wr_set_sge 312,
+        wr_start 328, wr_complete 336, wr_abort 344, wr_atomic_write 352,
+    }
+    ibv_srq 136 {
+        context 0, srq_context 8, pd 16, handle 24, mutex 32, cond 80, events_completed 128,
+    }
+}
+
+layout! {
+    #[cfg(all())]
+    ALL:
+    ibv_device 664 {
+        node_type 16, transport_type 20, name 24, dev_name 88, dev_path 152, ibdev_path 408,
+    }
+    ibv_context_ops 256 {
+        _compat_query_device 0, _compat_query_port 8, alloc_mw 56, bind_mw 64, dealloc_mw 72,
+        poll_cq 88, req_notify_cq 96, post_srq_recv 160, post_send 200, post_recv 208,
+    }
+    ibv_pd 16 { context 0, handle 8 }
+    ibv_mr 48 { context 0, pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40 }
+    ibv_ah 24 { context 0, pd 8, handle 16 }
+    ibv_xrcd 8 { context 0 }
+    ibv_dm 32 { context 0, memcpy_to_dm 8, memcpy_from_dm 16, comp_mask 24, handle 28 }
+    ibv_mw 32 { context 0, pd 8, rkey 16, handle 20 }
+    ibv_comp_channel 16 { context 0, fd 8, refcnt 12 }
     ibv_async_event 16 { element 0, event_type 8 }
     ibv_sge 16 { addr 0, length 8, lkey 12 }
     ibv_data_buf 16 { addr 0, length 8 }
@@ -163,6 +218,7 @@ layout! {
 }
 
 /// Fields that releases after 44 append to the structure.
-const _: () = assert!(offset_of!(ibv_qp_ex, wr_flush) == 352);
+const _: () =
+    assert!(offset_of!(ibv_qp_ex, wr_flush) == offset_of!(ibv_qp_ex, wr_atomic_write) + 8);
 /// The offset at which libmlx5 and libefa read the operations of a device.
 const _: () = assert!(offset_of!(verbs_device, ops) == 664);
