@@ -74,9 +74,11 @@ mod tests {
     fn a_child_by_the_bare_system_call_has_its_own() {
         let parent = std::process::id();
         assert_eq!([own_id(), own_id()], [parent; 2]);
-        // SAFETY: no handlers run, as after _Fork or clone. The child calls only functions that
-        // neither allocate nor lock, and leaves by _exit.
-        let child = unsafe { libc::syscall(libc::SYS_fork) };
+        // AArch64 has no `fork`.
+        let (flags, none) = (libc::SIGCHLD as libc::c_long, 0 as libc::c_long);
+        // SAFETY: no handlers run, as after _Fork. Without flags and a stack, `clone` is `fork`.
+        // The child calls only functions that neither allocate nor lock, and leaves by _exit.
+        let child = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
         if child == 0 {
             let is_own = own_id() == std::process::id() && own_id() != parent;
             // SAFETY: ends only this process.

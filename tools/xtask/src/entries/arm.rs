@@ -25,7 +25,7 @@ const PACKAGES: [&str; 6] = [
 /// Packages whose tests need cargo or a C compiler.
 const WITHOUT_TESTS: [&str; 3] = ["xtask", "urxe-compile-fail", "urxe-fuzz"];
 
-/// Runs the steps, or the named ones. Further arguments are filters of `tests` and `kernel`. With
+/// Runs the steps, or the named ones. Another argument is the filter of `tests` and `kernel`. With
 /// `--ci`, only compiles, if that needs no download.
 ///
 /// | step | content |
@@ -41,8 +41,11 @@ pub fn arm(arguments: &[String], runner: &mut Runner) -> Result<()> {
     }
     let (steps, filters): (Vec<&str>, Vec<&str>) =
         arguments.iter().map(String::as_str).partition(|word| STEPS.contains(word));
-    if steps.is_empty() && !filters.is_empty() {
-        bail!("{} needs a step: one of {}", filters.join(" "), STEPS.join(", "));
+    if filters.len() > 1 || steps.is_empty() && !filters.is_empty() {
+        bail!(
+            "unknown arguments {filters:?}; allowed: {}, and behind them one filter of the tests",
+            STEPS.join(", ")
+        );
     }
     let is_chosen = |step| steps.is_empty() || steps.contains(&step);
     need_root("arm", "network namespaces and the guests' images")?;

@@ -87,7 +87,7 @@ With other programs and kernels; install packages by name as root:
   newer                  10 min  Debian 13's programs, as root
   recipes [OPTIONS] …    10 min  programs of the field (docs/recipes.md), as root
   kernel [all|speed]      8 min  real kernels in QEMU, as root; the longer pairs; their speed
-  arm [STEP…] [FILTER…]     1 h  AArch64: check, layout, tests in a guest, pairs with its kernel
+  arm [STEP…] [FILTER]      2 h  AArch64: check, layout, tests in a guest, pairs with its kernel
 
 Measuring:
   bench                  10 min  criterion benches
