@@ -39,13 +39,16 @@ const X86_64_MODEL: &str = "max,-cx16";
 pub struct Machine {
     /// The memory in MiB.
     pub memory_mib: u32,
+    /// The processors that the kernel uses: 1 or 2. With several, the emulator sometimes misses a
+    /// jump of an x86-64 kernel that another processor patches, and the kernel panics.
+    pub processors: u8,
     /// A folder of this machine that the guest can read, by the tag `host` of the file system 9p.
     pub shared_folder: Option<PathBuf>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { memory_mib: 1024, shared_folder: None }
+        Self { memory_mib: 1024, processors: 1, shared_folder: None }
     }
 }
 
@@ -310,16 +313,16 @@ fn launch(
     // no_timer_check: on a loaded machine, the emulated timer may be too late for the kernel's test
     // of it ("IO-APIC + timer doesn't work"). Names with '.' are kernel parameters; guest_* reach
     // init as environment variables.
+    let used = machine.processors;
     let append = format!(
-        "console={console_device} quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 \
+        "console={console_device} quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus={used} \
          guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
     );
-    // One processor: with several, the emulator sometimes misses a jump that another processor
-    // patches, and the kernel panics. A second processor is possible but unused. For machines with
-    // at most one, QEMU before 8.1 omits memory barriers and locks, although its device thread
-    // accesses the virtqueues as well (QEMU commit c914d46d0a64). A notification or an interrupt
-    // can get lost, and with it the guest's network ("NETDEV WATCHDOG").
-    let processors = "1,maxcpus=2";
+    // A second processor is possible even if it is unused. For machines with at most one, QEMU
+    // before 8.1 omits memory barriers and locks, although its device thread accesses the
+    // virtqueues as well (QEMU commit c914d46d0a64). A notification or an interrupt can get lost,
+    // and with it the guest's network ("NETDEV WATCHDOG").
+    let processors = format!("{},maxcpus=2", machine.processors);
     let (_, emulator) = kernel.architecture.emulator();
     let memory = machine.memory_mib.to_string();
     let share = machine.shared_folder.iter().flat_map(|folder| {
@@ -336,7 +339,7 @@ fn launch(
         .arg(format!("urxe-kernel-{name}"))
         .args("-nodefaults -no-user-config -no-reboot -display none -machine".split(' '))
         .arg(board)
-        .args(["-accel", "tcg,thread=multi", "-cpu", model, "-smp", processors, "-m", &memory])
+        .args(["-accel", "tcg,thread=multi", "-cpu", model, "-smp", &processors, "-m", &memory])
         .args(share)
         .arg("-serial")
         .arg(format!("file:{}", console.display()))

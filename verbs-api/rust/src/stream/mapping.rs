@@ -67,16 +67,17 @@ use crate::pd::ProtectionDomain;
 /// let (server, _) = listener.wait(None)?;
 /// let region = server.pd().allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 /// let mapping: IoMapping = server.map_at(region, 100)?;
-/// server.blocking().write_all(b"ready")?;
-/// // After these bytes, the written memory is here.
-/// server.blocking().read_exact(&mut [0; 7])?;
-/// assert_eq!(mapping.read_vec(0, 5)?, b"hello");
-/// # client.join().unwrap()?;
 ///
 /// // The client accepts one mapping.
 /// let region = server.pd().allocate(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 /// let error: MapError = server.map(region).unwrap_err();
 /// assert!(matches!(error, MapError::Full { allowed: 1, .. }));
+///
+/// server.blocking().write_all(b"ready")?;
+/// // After these bytes, the written memory is here.
+/// server.blocking().read_exact(&mut [0; 7])?;
+/// assert_eq!(mapping.read_vec(0, 5)?, b"hello");
+/// # client.join().unwrap()?;
 /// # Ok(())
 /// # }
 /// ```
