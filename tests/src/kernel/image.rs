@@ -125,6 +125,8 @@ impl Image {
         for (name, path) in &programs {
             archive.file(name, &read(path)?);
         }
+        // Busybox needs no library, which `ldd` would report as a failure.
+        programs.retain(|(name, _)| name != "/bin/busybox");
         let files: Vec<_> = programs.into_iter().map(|(_, path)| path).collect();
         for (name, path) in own.packaged.libraries(&files)? {
             let name = name.to_str().ok_or_else(|| malformed("library path", &name))?;
