@@ -28,14 +28,15 @@ cache=${URXE_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/urxe/kernels}
 
 refresh=
 arch=amd64
-case "${1-} ${2-}" in
-	' ') ;;
-	'--refresh ') refresh=1 ;;
-	'--packages ') echo $packages; exit 0 ;;
-	'--arch amd64') ;;
-	'--arch arm64') arch=arm64 ;;
-	*) echo "usage: $0 [--refresh | --packages | --arch amd64 | --arch arm64]" >&2; exit 2 ;;
-esac
+while [ $# -gt 0 ]; do
+	case "$1 ${2-}" in
+		'--refresh '*) refresh=1 ;;
+		'--packages '*) echo $packages; exit 0 ;;
+		'--arch amd64' | '--arch arm64') arch=$2; shift ;;
+		*) echo "usage: $0 [--packages | [--refresh] [--arch amd64 | --arch arm64]]" >&2; exit 2 ;;
+	esac
+	shift
+done
 # Options for the packages of an architecture that this machine does not have.
 foreign=
 if [ $arch = arm64 ]; then

@@ -13,8 +13,7 @@ use std::{env, fs};
 use libtest_mimic::{Arguments, Failed, Trial};
 use urxe_tests::kernel::{Error, Guest, Machine, Series, Testbed};
 
-/// The longest time of one program. An emulated processor takes about twenty times as long as a
-/// real one.
+/// The longest time of one program. An emulated processor is many times slower than a real one.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Tests that need more than the guest has: a file system on a disk.
@@ -37,7 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let testbed = if arguments.list || programs.is_empty() {
+    let testbed = if arguments.list {
         None
     } else {
         match open() {
@@ -58,9 +57,10 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, programs.into_iter().map(trial).collect()).exit_code()
 }
 
-/// Reads the list of the programs. Without a list, there are none.
+/// Reads the list of the programs.
 fn programs() -> Result<Vec<Program>, String> {
-    let Some(list) = env::var_os("URXE_GUEST_TESTS") else { return Ok(Vec::new()) };
+    let list = env::var_os("URXE_GUEST_TESTS")
+        .ok_or("URXE_GUEST_TESTS names no list of test programs: run cargo xtask arm tests")?;
     let text = fs::read_to_string(&list)
         .map_err(|error| format!("URXE_GUEST_TESTS={}: {error}", list.display()))?;
     let program = |line: &str| match line.split('\t').collect::<Vec<_>>()[..] {

@@ -17,7 +17,7 @@ use super::{
     architecture::{Architecture, Programs},
     error::Context as _,
     job::output_of,
-    requirements::{GUEST, source_dir},
+    requirements::{BUSYBOX, GUEST, source_dir},
 };
 
 /// The modules that the guest loads, besides their dependencies and those for CRC-32.
@@ -110,12 +110,14 @@ impl Image {
         archive.file("/etc/passwd", users);
         archive.file("/etc/group", b"root:x:0:\nuser:x:1000:\n");
         archive.file("/etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n");
+        let busybox = own.packaged.find(BUSYBOX).unwrap_or_default();
+        archive.file("/bin/busybox", &read(&busybox)?);
+
         let mut programs = own.programs.clone();
         for (_, names) in GUEST {
             for name in names.split_whitespace() {
-                let place = if name == "busybox" { "/bin" } else { "/usr/bin" };
                 let file = own.packaged.find(name).unwrap_or_default();
-                programs.push((format!("{place}/{name}"), file));
+                programs.push((format!("/usr/bin/{name}"), file));
             }
         }
         // These programs have libraries of their own.
@@ -125,8 +127,6 @@ impl Image {
         for (name, path) in &programs {
             archive.file(name, &read(path)?);
         }
-        // Busybox needs no library, which `ldd` would report as a failure.
-        programs.retain(|(name, _)| name != "/bin/busybox");
         let files: Vec<_> = programs.into_iter().map(|(_, path)| path).collect();
         for (name, path) in own.packaged.libraries(&files)? {
             let name = name.to_str().ok_or_else(|| malformed("library path", &name))?;
@@ -217,19 +217,20 @@ pub(super) struct OwnPrograms {
     packaged: Programs,
 }
 
+/// Options of the compiler. The packages of another architecture have no links for `-libverbs`.
+const WITH_VERBS: &str = "-l:libibverbs.so.1";
+const WITH_CM: &str = "-l:libibverbs.so.1 -l:librdmacm.so.1";
+const WITH_CM_AND_THREADS: &str = "-l:libibverbs.so.1 -l:librdmacm.so.1 -lpthread";
+
 /// Source, name in the guest, and options of the compiler.
 const OWN: [(&str, &str, &str); 11] = [
-    ("../../programs/exchange.c", "bin/exchange", "-l:libibverbs.so.1"),
-    ("../../programs/cm_refusals.c", "bin/cm_refusals", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
-    (
-        "../../programs/cm_lifetimes.c",
-        "bin/cm_lifetimes",
-        "-l:libibverbs.so.1 -l:librdmacm.so.1 -lpthread",
-    ),
-    ("../../programs/cm_deaths.c", "bin/cm_deaths", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
-    ("../../programs/private_data.c", "bin/private_data", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
-    ("../../programs/refusals.c", "bin/refusals", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
-    ("../../programs/refused_port.c", "bin/refused_port", "-l:libibverbs.so.1 -l:librdmacm.so.1"),
+    ("../../programs/exchange.c", "bin/exchange", WITH_VERBS),
+    ("../../programs/cm_refusals.c", "bin/cm_refusals", WITH_CM),
+    ("../../programs/cm_lifetimes.c", "bin/cm_lifetimes", WITH_CM_AND_THREADS),
+    ("../../programs/cm_deaths.c", "bin/cm_deaths", WITH_CM),
+    ("../../programs/private_data.c", "bin/private_data", WITH_CM),
+    ("../../programs/refusals.c", "bin/refusals", WITH_CM),
+    ("../../programs/refused_port.c", "bin/refused_port", WITH_CM),
     ("five_datagrams.c", "bin/five_datagrams", ""),
     ("patient.c", "lib/patient.so", "-shared -fPIC"),
     ("lingering.c", "lib/lingering.so", "-shared -fPIC"),

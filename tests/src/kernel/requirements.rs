@@ -51,9 +51,11 @@ const HOST: [(&str, &str); 6] = [
     ("kmod", "depmod"),
 ];
 
+/// The guest's shell and its commands, which need no library.
+pub(super) const BUSYBOX: &str = "busybox";
+
 /// Debian packages, and their programs in the guest, which are copied with their libraries.
-pub(super) const GUEST: [(&str, &str); 6] = [
-    ("busybox-static", "busybox"),
+pub(super) const GUEST: [(&str, &str); 5] = [
     ("iproute2", "ip tc rdma"),
     ("ethtool", "ethtool"),
     (
@@ -104,11 +106,12 @@ impl Requirements {
                 packages.push(package);
             }
         }
-        for (package, programs) in GUEST {
+        for (package, programs) in GUEST.into_iter().chain([("busybox-static", BUSYBOX)]) {
             for program in programs.split_whitespace().filter(|name| in_guest.find(name).is_none())
             {
                 what.push(format!("the program {program}, for the guest"));
-                packages.push(package);
+                // `setup.sh` unpacks those of another architecture.
+                packages.extend(is_own.then_some(package));
             }
         }
         packages.sort_unstable();

@@ -156,10 +156,13 @@ mod tests {
     #[test]
     fn a_test_program_has_a_line_and_a_library_has_none() {
         let test = serde_json::json!({
-            "reason": "compiler-artifact", "manifest_path": "/work/wire/Cargo.toml",
+            "reason": "compiler-artifact", "manifest_path": "/checkout/wire/Cargo.toml",
             "target": {"name": "urxe_wire"}, "profile": {"test": true}, "executable": "/target/w-1",
         });
-        assert_eq!(test_of(&test).as_deref(), Some("wire::urxe_wire\t/work/wire\t/target/w-1\n"));
+        assert_eq!(
+            test_of(&test).as_deref(),
+            Some("wire::urxe_wire\t/checkout/wire\t/target/w-1\n")
+        );
         for (key, value) in [("executable", Value::Null), ("profile", serde_json::json!({}))] {
             let mut other = test.clone();
             other[key] = value;

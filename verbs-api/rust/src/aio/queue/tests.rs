@@ -43,6 +43,19 @@ fn completion(wr_id: u64, status: WcStatus) -> Completion {
     completion
 }
 
+/// Returns two connected queue pairs with room for some requests.
+#[cfg(feature = "sim")]
+fn connected(max_send_wr: u32) -> (crate::sim::Fabric, [AsyncQueuePair; 2]) {
+    let fabric = crate::sim::Fabric::manual(1);
+    let pair = [1, 2].map(|host| {
+        let pd = fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap();
+        AsyncQueuePair::builder().max_send_wr(max_send_wr).create(&pd).unwrap()
+    });
+    pair[0].connect(&pair[1].endpoint(), &ConnectOptions::default()).unwrap();
+    pair[1].connect(&pair[0].endpoint(), &ConnectOptions::default()).unwrap();
+    (fabric, pair)
+}
+
 #[test]
 fn a_failed_completion_queue_ends_all_waits_once() {
     let mut state = State::new(2, 2).unwrap();
@@ -175,13 +188,7 @@ fn a_request_ends_the_rest_after_a_poll_in_vain() {
 #[test]
 fn an_operation_that_finds_the_completion_of_another_hands_it_on() {
     for order in [[0, 1], [1, 0]] {
-        let fabric = crate::sim::Fabric::manual(1);
-        let [qp, peer] = [1, 2].map(|host| {
-            let pd = fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap();
-            AsyncQueuePair::builder().max_send_wr(2).create(&pd).unwrap()
-        });
-        qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
-        peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+        let (fabric, [qp, _peer]) = connected(2);
         let inner = &qp.inner;
         let keys = [(); 2].map(|()| posted(&mut lock(&inner.state)));
         let work = Work::new(SendOp::Send, Local::None);
@@ -204,13 +211,7 @@ fn an_operation_that_finds_the_completion_of_another_hands_it_on() {
 #[cfg(feature = "sim")]
 #[test]
 fn a_batch_takes_its_completions_in_order_and_hands_others_on() {
-    let fabric = crate::sim::Fabric::manual(1);
-    let [qp, peer] = [1, 2].map(|host| {
-        let pd = fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap();
-        AsyncQueuePair::builder().max_send_wr(4).create(&pd).unwrap()
-    });
-    qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
-    peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    let (fabric, [qp, peer]) = connected(4);
     let inner = &qp.inner;
     let [first, of_another, second, last] = [(); 4].map(|()| posted(&mut lock(&inner.state)));
     let work = Work::new(SendOp::Send, Local::None);
