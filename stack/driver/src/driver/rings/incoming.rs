@@ -232,7 +232,9 @@ impl Incoming {
             for id in ready(self.wakes.as_fd()) {
                 let Some(ring) = state.rings.iter().find(|ring| ring.id == id) else { continue };
                 if !ring.link.drain() {
-                    self.end(ring);
+                    ring.has_ended.store(true, Ordering::Release);
+                    // The end of the connection makes it readable for ever.
+                    let _ = epoll::delete(&*self.wakes, ring.link.as_fd());
                 }
             }
         }
@@ -242,18 +244,61 @@ impl Incoming {
     }
 
     /// Notes the rings whose connections have ended.
+    ///
+    /// [`wakes`](Self::wakes) goes on to report them. A thread that sleeps there must wake up,
+    /// because nobody else may read the last records, and the kernel looks at the connections again
+    /// when that thread runs.
     pub fn collect_ended(&self) {
         let state = lock(&self.state);
         for id in ready(self.ends.as_fd()) {
             if let Some(ring) = state.rings.iter().find(|ring| ring.id == id) {
-                self.end(ring);
+                ring.has_ended.store(true, Ordering::Release);
             }
         }
     }
+}
 
-    fn end(&self, ring: &Ring) {
-        ring.has_ended.store(true, Ordering::Release);
-        // The end of the connection makes it readable for ever.
-        let _ = epoll::delete(&*self.wakes, ring.link.as_fd());
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::ring::{Endpoint, Producer, Push, Record};
+
+    const CAPACITY: usize = 1 << 16;
+
+    #[test]
+    fn a_sleeping_thread_learns_of_the_last_records_of_a_process_that_ended() {
+        let incoming = Incoming::new().unwrap();
+        let [own, link] = Link::pair().unwrap();
+        let (memory, file) = SharedMemory::create(CAPACITY, 1).unwrap();
+        let opened = SharedMemory::open(&*file, CAPACITY, 1).unwrap();
+        let at = IpAddr::from([127, 0, 0, 1]);
+        let from = Endpoint { address: at, scope_id: 0, slot: 1 };
+        incoming.add(Accepted { link, memory: opened, from }, at).unwrap();
+        assert!(!incoming.fall_asleep());
+
+        let record = Record { segment_size: 4, from_port: 9, traffic_class: 0, hop_limit: 64 };
+        let pushed = Producer::default().push(&memory, record, b"last").unwrap();
+        assert_eq!(pushed, Push::Done { wake: true });
+        own.wake();
+        drop(own);
+        // The background thread may run before the sleeping thread does.
+        incoming.collect_ended();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let is_woken = || {
+            let wakes = incoming.wakes();
+            poll(&mut [PollFd::from_borrowed_fd(wakes, PollFlags::IN)], Some(&at_once)).unwrap() > 0
+        };
+        assert!(is_woken());
+        incoming.wake_up(true);
+        assert!(!is_woken(), "one wake-up is enough");
+
+        let mut readers = Vec::new();
+        incoming.add_fresh(&mut readers);
+        let mut buffer = [0; 1 << 16];
+        let [reader] = &mut readers[..] else { panic!("one ring") };
+        assert!(matches!(reader.read(&mut buffer), Read::Run(run) if run.bytes == b"last"));
+        assert!(matches!(reader.read(&mut buffer), Read::End));
     }
 }
