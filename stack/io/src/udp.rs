@@ -28,6 +28,7 @@ mod senders;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,7 +38,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use socket2::Socket;
-use urxe_wire::ROCE_PORT;
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{IcrcSeed, ROCE_PORT};
 
 pub use config::{OpenPortError, UdpConfig, free_loopback_address};
 pub use counters::UdpCounters;
@@ -53,6 +55,7 @@ use crate::sys::{clock, message, socket};
 use counters::Counters;
 use errors::LogLimit;
 use senders::Senders;
+use urxe_types::allocate;
 use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
@@ -276,7 +279,8 @@ impl UdpPort {
         self.counters.sent_runs.add(1);
         self.counters.sent_packets.add(segments as u64);
         if let Some(tap) = &self.tap {
-            tap.sent(clock::wall_ns(), run);
+            let bytes = with_icrcs(run.bytes, run.segment_size, (run.from, run.from_port, run.to));
+            tap.sent(clock::wall_ns(), &Run { bytes: &bytes, ..*run });
         }
     }
 
@@ -287,7 +291,9 @@ impl UdpPort {
         self.counters.received_packets.add(datagrams.segments().len() as u64);
         self.counters.received_bytes.add(datagrams.bytes.len() as u64);
         if let Some(tap) = &self.tap {
-            tap.received(clock::wall_ns(), datagrams);
+            let Datagrams { from, from_port, to, bytes, segment_size, .. } = *datagrams;
+            let bytes = with_icrcs(bytes, segment_size, (from, from_port, to));
+            tap.received(clock::wall_ns(), &Datagrams { bytes: &bytes, ..*datagrams });
         }
     }
 
@@ -476,6 +482,23 @@ impl Transmit for UdpPort {
     fn max_run_segments(&self) -> usize {
         if self.gso() || self.address.is_ipv6() { MAX_RUN_SEGMENTS } else { 1 }
     }
+}
+
+/// Returns the packets that a run in memory would be on a wire, for a capture: with ICRCs. The flow
+/// is source address, source port and destination address.
+fn with_icrcs<'b>(
+    bytes: &'b [u8],
+    segment_size: usize,
+    (from, from_port, to): (IpAddr, u16, IpAddr),
+) -> Cow<'b, [u8]> {
+    let Some(seed) = IcrcSeed::new(from, from_port, to, ROCE_PORT) else { return bytes.into() };
+    // Without memory, the capture has the packets as they are.
+    let Ok(mut copy) = allocate::copied(bytes) else { return bytes.into() };
+    for (index, packet) in copy.chunks_mut(segment_size.max(1)).enumerate() {
+        let Some(end) = packet.len().checked_sub(ICRC_LEN) else { continue };
+        let _ = seed.append(index as u16, packet, end);
+    }
+    copy.into()
 }
 
 /// Returns the number of packets of `run`, if it is within the limits.

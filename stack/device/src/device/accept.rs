@@ -9,8 +9,7 @@
 //! ```
 //!
 //! A UDP socket does not show the IPv4 identification, which the ICRC covers. Senders of this stack
-//! use the position of the packet in its run as the identification. IPv6 has no identification:
-//! the returned one is 0, as it is if the ICRC is not checked.
+//! use the position of the packet in its run as the identification. IPv6 has no identification.
 
 use std::net::IpAddr;
 
@@ -71,11 +70,13 @@ impl IcrcCheck {
 
 impl Device {
     /// Checks shape and ICRC of the packet at position `segment` of its [`Datagrams`]. Returns the
-    /// packet with the IPv4 identification that its ICRC was made for.
+    /// packet with the IPv4 identification that its ICRC was made for, or with the one that senders
+    /// of this stack use if the ICRC is not checked.
     pub(super) fn accept<'p>(
         &self,
         seed: &IcrcSeed,
         check: &mut IcrcCheck,
+        policy: IcrcPolicy,
         bytes: &'p [u8],
         segment: usize,
     ) -> Option<(PacketView<'p>, u16)> {
@@ -87,11 +88,11 @@ impl Device {
                 return None;
             }
         };
-        if self.icrc_policy == IcrcPolicy::Off {
-            return Some((packet, 0));
+        if policy == IcrcPolicy::Off {
+            return Some((packet, segment as u16));
         }
         let verdict = seed.verify(&mut check.solver, bytes, segment as u16);
-        let identification = match (verdict, self.icrc_policy) {
+        let identification = match (verdict, policy) {
             (IcrcVerdict::Exact { identification }, _) => {
                 check.exact += 1;
                 identification

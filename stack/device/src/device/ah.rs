@@ -17,6 +17,7 @@ use crate::path::PathKey;
 use urxe_memory::PdId;
 use urxe_types::allocate::OutOfMemory;
 use urxe_types::attr::AddressVector;
+use urxe_types::qpn::MANAGEMENT_SLOT;
 use urxe_types::sync::{Mutex, lock};
 use urxe_types::work_request::AhHandle;
 use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
@@ -71,7 +72,7 @@ impl Device {
         if !attr.is_global {
             return Err(CreateAhError::NotGlobal);
         }
-        let key = self.path_key(attr, Peers::HostsAndGroups, 0)?;
+        let key = self.path_key(attr, Peers::HostsAndGroups, MANAGEMENT_SLOT)?;
         let (handle, base) = self.take_ah(&mut lock(&self.control), pd)?;
         let placed = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None)).and_then(|slot| {
             let path = self.take_path_with(key)?;

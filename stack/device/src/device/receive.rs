@@ -28,7 +28,7 @@ use std::net::IpAddr;
 
 use urxe_wire::{Kind, Opcode, PacketView, Qpn};
 
-use super::accept::{IcrcCheck, MAX_SEGMENTS};
+use super::accept::{IcrcCheck, IcrcPolicy, MAX_SEGMENTS};
 use super::counters::Counter;
 use super::objects::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
@@ -293,6 +293,29 @@ impl Device {
     /// Handles datagrams that arrived. Packets that they cause leave with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
+        self.receive_with(now, datagrams, scratch, self.icrc_policy);
+    }
+
+    /// Handles datagrams that never left the memory of this host. Their ICRCs are not checked,
+    /// because the sender may have written zeros ([`Transmit::transmit_in_memory`]).
+    ///
+    /// [`Transmit::transmit_in_memory`]: urxe_types::port::Transmit::transmit_in_memory
+    pub fn receive_in_memory(
+        &self,
+        now: Time,
+        datagrams: &Datagrams<'_>,
+        scratch: &mut ReceiveScratch,
+    ) {
+        self.receive_with(now, datagrams, scratch, IcrcPolicy::Off);
+    }
+
+    fn receive_with(
+        &self,
+        now: Time,
+        datagrams: &Datagrams<'_>,
+        scratch: &mut ReceiveScratch,
+        policy: IcrcPolicy,
+    ) {
         let ReceiveScratch { icrc, members, acks, unmatched } = scratch;
         let count = datagrams.segments().len();
         // Before the first return, because the caller reads the positions after each call.
@@ -325,7 +348,8 @@ impl Device {
         let last_first = usize::from(ends_with_acknowledgement(datagrams, count));
         for segment in (count - last_first..count).chain(0..count - last_first) {
             let bytes = datagrams.segment(segment);
-            let Some((packet, identification)) = self.accept(&seed, icrc, bytes, segment) else {
+            let Some((packet, identification)) = self.accept(&seed, icrc, policy, bytes, segment)
+            else {
                 continue;
             };
             received += 1;

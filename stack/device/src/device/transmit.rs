@@ -79,7 +79,7 @@ use crate::path::ready::ReadyLink;
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::scheduler::{Scheduler, TransmitStatus, Turn, TurnQueues, TurnSource};
 use crate::path::window::Credit;
-use crate::path::{Path, Route, Sender};
+use crate::path::{Path, PathKey, Route, Sender};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::context::QpContext;
@@ -256,12 +256,14 @@ impl Device {
             // call tries again.
             return self.ready_paths.push(path_index, &path.link);
         };
-        run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
-        let check_receiver = || {
-            path.pacer.check_receiver(now, || {
-                port.is_receiver_congested(route.key.peer, route.key.peer_slot)
-            })
-        };
+        let PathKey { local, peer, peer_slot, .. } = route.key;
+        if port.is_in_memory(local, peer, peer_slot) {
+            run.prepare_in_memory();
+        } else {
+            run.prepare(self.max_run_segments.min(port.max_run_segments()));
+        }
+        let check_receiver =
+            || path.pacer.check_receiver(now, || port.is_receiver_congested(peer, peer_slot));
         check_receiver();
         self.take_blocked_at_post(path, queues.admission(Credit::Send));
         let mut scheduler = Scheduler::begin(queues, call.budget_bytes);
@@ -476,7 +478,7 @@ impl Device {
         if run.is_empty() {
             return;
         }
-        let outcome = port.transmit(&Run {
+        let packets = Run {
             from: route.key.local,
             from_port: route.source_port,
             to: route.key.peer,
@@ -484,7 +486,11 @@ impl Device {
             segment_size: run.segment_size(),
             traffic_class: route.key.traffic_class,
             hop_limit: route.key.hop_limit,
-        });
+        };
+        let outcome = match run.is_in_memory() {
+            true => port.transmit_in_memory(&packets),
+            false => port.transmit(&packets),
+        };
         match outcome {
             SendOutcome::Sent => self.counters.add_many(Counter::SentPkts, run.count() as u64),
             SendOutcome::Dropped => self.counters.add_many(Counter::SendErr, run.count() as u64),

@@ -15,6 +15,7 @@ use urxe_wire::{IcrcSeed, Opcode, PacketRepr};
 
 use super::acks::Ack;
 use urxe_types::allocate::OutOfMemory;
+use urxe_types::port::{MAX_MEMORY_RUN_BYTES, MAX_RUN_SEGMENTS};
 
 /// The most bytes of a run: the longest GSO send of every port, less headers of all kinds.
 pub(crate) const MAX_RUN_BYTES: usize = 65_469;
@@ -33,6 +34,9 @@ pub(crate) struct RunBuffer {
     segment_size: usize,
     count: usize,
     max_segments: usize,
+    max_bytes: usize,
+    /// Whether the run stays in the memory of this host. Its packets have no ICRC then.
+    is_in_memory: bool,
     /// The seed of the ICRCs of the path's packets.
     icrc: IcrcSeed,
     /// The last packet was shorter, so none can follow.
@@ -51,14 +55,33 @@ impl RunBuffer {
             segment_size: 0,
             count: 0,
             max_segments: 1,
+            max_bytes: MAX_RUN_BYTES,
+            is_in_memory: false,
             icrc,
             closed: false,
         })
     }
 
-    /// Sets the most packets that the port takes in one call: 1 without GSO.
-    pub fn set_max_segments(&mut self, max_segments: usize) {
+    /// Prepares an empty buffer for runs over the wire. `max_segments` is the most packets that the
+    /// port takes in one call: 1 without GSO.
+    pub fn prepare(&mut self, max_segments: usize) {
+        debug_assert!(self.is_empty());
         self.max_segments = max_segments.max(1);
+        self.max_bytes = MAX_RUN_BYTES;
+        self.is_in_memory = false;
+    }
+
+    /// Prepares an empty buffer for runs that stay in the memory of this host.
+    pub fn prepare_in_memory(&mut self) {
+        debug_assert!(self.is_empty());
+        self.max_segments = MAX_RUN_SEGMENTS;
+        self.max_bytes = MAX_MEMORY_RUN_BYTES;
+        self.is_in_memory = true;
+    }
+
+    /// Returns whether the run stays in the memory of this host.
+    pub fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 
     pub fn is_empty(&self) -> bool {
@@ -95,7 +118,7 @@ impl RunBuffer {
             || (!self.closed
                 && len <= self.segment_size
                 && self.count < self.max_segments
-                && self.len + len <= self.bytes.len())
+                && self.len + len <= self.max_bytes)
     }
 
     /// Returns whether a packet of `len` bytes would be the last one, because it is shorter than
@@ -132,9 +155,7 @@ impl RunBuffer {
         fill(&mut packet[headers_len..payload_end])?;
         let padded = emit_pad(packet, payload_end);
         debug_assert_eq!(padded, Some(len - ICRC_LEN));
-        let appended = self.icrc.append(self.count as u16, packet, len - ICRC_LEN);
-        debug_assert_eq!(appended, Some(len));
-        self.count_in(len);
+        self.end_packet(len);
         Ok(())
     }
 
@@ -149,9 +170,20 @@ impl RunBuffer {
             packet.split_first_chunk_mut().expect("an acknowledgement begins with a BTH");
         bth.emit(bth_bytes);
         aeth.emit(rest.first_chunk_mut().expect("and goes on with an AETH"));
-        let appended = self.icrc.append(self.count as u16, packet, Ack::LEN - ICRC_LEN);
-        debug_assert_eq!(appended, Some(Ack::LEN));
-        self.count_in(Ack::LEN);
+        self.end_packet(Ack::LEN);
+    }
+
+    /// Writes the ICRC of a packet of `len` bytes behind the others, and counts the packet.
+    #[inline(always)]
+    fn end_packet(&mut self, len: usize) {
+        let packet = &mut self.bytes[self.len..self.len + len];
+        if self.is_in_memory {
+            packet[len - ICRC_LEN..].fill(0);
+        } else {
+            let appended = self.icrc.append(self.count as u16, packet, len - ICRC_LEN);
+            debug_assert_eq!(appended, Some(len));
+        }
+        self.count_in(len);
     }
 
     /// Counts a packet of `len` bytes that was written behind the others.

@@ -40,6 +40,7 @@ mod completions;
 mod datagrams;
 mod domains;
 mod holes;
+mod in_memory;
 mod kernel_flaws;
 mod keys;
 mod limits;

@@ -87,7 +87,8 @@ fn a_group_is_one_destination_although_its_number_looks_like_a_slot() {
     let (host, opened) = host(QpType::Ud);
     start(&host, host.qp, QpType::Ud);
     let ah = host.ah([239, 1, 2, 3].into());
-    assert_eq!(send(&host, ah, &[Qpn::MULTICAST]), [(FIRST, Qpn::MULTICAST)]);
+    let port = FIRST + u16::from(MANAGEMENT_SLOT);
+    assert_eq!(send(&host, ah, &[Qpn::MULTICAST]), [(port, Qpn::MULTICAST)]);
     assert_eq!(opened.take().len(), 1);
 }
 

@@ -9,8 +9,8 @@
 //! and acknowledged. If the message is longer than one call may move, the background threads of the
 //! devices continue. A sleeping thread is woken by its completion channel.
 //!
-//! Packets, ICRCs, windows, counters and captures are the same as over a socket. These packets
-//! still use the socket:
+//! Packets, windows, counters and captures are the same as over a socket. Nothing can damage the
+//! packets, so they have no ICRC. Captures compute it. These packets still use the socket:
 //!
 //! - packets to QP0 and QP1, because all processes of the address must agree which of them gets the
 //!   packet;
@@ -31,12 +31,12 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use urxe_wire::{Bth, Qpn};
+use urxe_wire::Bth;
 
 use super::shared::Shared;
 use crate::cq::Wake;
 use crate::device::ReceiveScratch;
-use crate::device::qpn::process_slot;
+use crate::device::qpn::{MANAGEMENT_SLOT, peer_slot};
 use crate::port::udp::UdpPort;
 use crate::port::{DEFAULT_HOP_LIMIT, Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::Ordering as SharedOrdering;
@@ -128,62 +128,63 @@ impl LoopbackScratch {
         self.snapshot_of = Some((ProcessId::this(), changes));
     }
 
-    /// Passes `run` to its device, if that is one of this process. Returns whether it did.
-    fn deliver(&mut self, from: &Shared, namespace: Namespace, run: &Run<'_>) -> bool {
-        let Some(slot) = slot_of(run) else { return false };
-        let Some(sender) = from.ports.iter().find(|port| port.address() == run.from) else {
-            return false;
-        };
+    /// Returns the device of this process that has `slot` and where packets arrive that `sender`
+    /// sends to address `to`.
+    fn find(
+        &mut self,
+        namespace: Namespace,
+        sender: &UdpPort,
+        to: IpAddr,
+        slot: u8,
+    ) -> Option<Arc<Shared>> {
         self.refresh();
-        let Self { devices, receive_scratch, pending_replies, .. } = self;
-        for entry in
-            devices.iter().filter(|entry| entry.slot == slot && entry.namespace == namespace)
-        {
-            let Some(to) = entry.engine.upgrade() else { continue };
-            let Some(receiver) = receiver_of(&to, sender, run) else { continue };
-            if !sender.record_sent(run) {
-                return false;
-            }
-            let hop_limit = if run.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { run.hop_limit };
-            let Run { from, from_port, to: at, bytes, segment_size, traffic_class, .. } = *run;
-            let datagrams = Datagrams {
-                from,
-                from_port,
-                to: at,
-                bytes,
-                segment_size,
-                traffic_class,
-                hop_limit,
-            };
-            receiver.record_received(&datagrams);
-            to.ports.dispatch(clock::now(), run.to, &datagrams, &to.device, receive_scratch);
-            if !pending_replies.iter().any(|engine| Arc::ptr_eq(engine, &to)) {
-                pending_replies.push(to);
-            }
-            return true;
+        let is_it = |entry: &&Entry| entry.slot == slot && entry.namespace == namespace;
+        self.devices.iter().filter(is_it).find_map(|entry| {
+            let engine = entry.engine.upgrade()?;
+            receiver_of(&engine, sender, to).is_some().then_some(engine)
+        })
+    }
+
+    /// Passes `run` to the device with `slot`, if that is one of this process. Returns whether it
+    /// did.
+    fn deliver(&mut self, namespace: Namespace, sender: &UdpPort, slot: u8, run: &Run<'_>) -> bool {
+        let Some(engine) = self.find(namespace, sender, run.to, slot) else { return false };
+        let Some(receiver) = receiver_of(&engine, sender, run.to) else { return false };
+        if !sender.record_sent(run) {
+            return false;
         }
-        false
+        let hop_limit = if run.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { run.hop_limit };
+        let Run { from, from_port, to, bytes, segment_size, traffic_class, .. } = *run;
+        let datagrams =
+            Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit };
+        receiver.record_received(&datagrams);
+        engine.ports.receive_in_memory(
+            clock::now(),
+            &datagrams,
+            &engine.device,
+            &mut self.receive_scratch,
+        );
+        if !self.pending_replies.iter().any(|known| Arc::ptr_eq(known, &engine)) {
+            self.pending_replies.push(engine);
+        }
+        true
     }
 }
 
-/// Returns the process slot of the first packet of `run`; `None` if the packet is for QP0, QP1 or a
-/// group.
-fn slot_of(run: &Run<'_>) -> Option<u8> {
-    let qpn = Bth::dest_qp_of(run.bytes)?;
-    let is_usual =
-        qpn.value() > Qpn::QP1.value() && qpn != Qpn::MULTICAST && !run.to.is_multicast();
-    is_usual.then(|| process_slot(qpn))
+/// Returns whether packets to a slot of an address are for one process.
+fn is_one_process(to: IpAddr, peer_slot: u8) -> bool {
+    peer_slot != MANAGEMENT_SLOT && !to.is_multicast()
 }
 
-/// Returns the port of `engine` where a packet arrives that `sender` sends to the address of `run`.
-fn receiver_of<'e>(engine: &'e Shared, sender: &UdpPort, run: &Run<'_>) -> Option<&'e UdpPort> {
+/// Returns the port of `engine` where a packet arrives that `sender` sends to address `to`.
+fn receiver_of<'e>(engine: &'e Shared, sender: &UdpPort, to: IpAddr) -> Option<&'e UdpPort> {
     let is_open = engine.device.is_port_active()
         && !engine.ports.is_impaired()
         && !engine.stop.load(SharedOrdering::Acquire);
     let has_address = |port: &&UdpPort| {
         // A link-local address is valid on one interface only.
         let is_same_link = port.scope_id() == 0 || port.scope_id() == sender.scope_id();
-        port.address() == run.to && is_same_link && !port.is_address_missing()
+        port.address() == to && is_same_link && !port.is_address_missing()
     };
     engine.ports.iter().find(has_address).filter(|_| is_open)
 }
@@ -216,29 +217,49 @@ impl Shared {
     }
 }
 
+/// Calls `act` with the scratch of this thread. Returns `None` if the thread ends and has lost it,
+/// or if the thread uses it already.
+fn with_scratch<R>(act: impl FnOnce(&mut LoopbackScratch) -> R) -> Option<R> {
+    SCRATCH.try_with(|scratch| scratch.try_borrow_mut().ok().map(|mut own| act(&mut own))).ok()?
+}
+
+impl Shared {
+    /// Sends a run without a socket, if its path allows that.
+    fn send_in_memory(&self, run: &Run<'_>) -> Option<SendOutcome> {
+        let slot = peer_slot(Bth::dest_qp_of(run.bytes)?);
+        if !is_one_process(run.to, slot) || !self.device.is_port_active() {
+            return None;
+        }
+        let sender = self.ports.port_at(run.from)?;
+        if let Some(namespace) = self.namespace
+            && with_scratch(|own| own.deliver(namespace, sender, slot, run)).unwrap_or(false)
+        {
+            return Some(SendOutcome::Sent);
+        }
+        self.ports.rings()?.transmit(sender, slot, run)
+    }
+}
+
 impl Transmit for Shared {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
-        if let Some(namespace) = self.namespace
-            && self.device.is_port_active()
-        {
-            let deliver = |scratch: &RefCell<LoopbackScratch>| {
-                scratch
-                    .try_borrow_mut()
-                    .is_ok_and(|mut scratch| scratch.deliver(self, namespace, run))
-            };
-            // A thread that ends has lost its scratch.
-            if SCRATCH.try_with(deliver).unwrap_or(false) {
-                return SendOutcome::Sent;
-            }
+        self.send_in_memory(run).unwrap_or_else(|| self.ports.transmit(run))
+    }
+
+    fn is_in_memory(&self, from: IpAddr, to: IpAddr, peer_slot: u8) -> bool {
+        if !is_one_process(to, peer_slot) || !self.device.is_port_active() {
+            return false;
         }
-        if self.ports.rings().is_some()
-            && self.device.is_port_active()
-            && let Some(slot) = slot_of(run)
-            && let Some(outcome) = self.ports.transmit_in_memory(slot, run)
-        {
-            return outcome;
-        }
-        self.ports.transmit(run)
+        let Some(sender) = self.ports.port_at(from) else { return false };
+        let is_here = |namespace| {
+            with_scratch(|own| own.find(namespace, sender, to, peer_slot).is_some())
+                .unwrap_or(false)
+        };
+        self.namespace.is_some_and(is_here)
+            || self.ports.rings().is_some_and(|rings| rings.is_open(from, to, peer_slot))
+    }
+
+    fn transmit_in_memory(&self, run: &Run<'_>) -> SendOutcome {
+        self.send_in_memory(run).unwrap_or(SendOutcome::Dropped)
     }
 
     fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {

@@ -160,6 +160,11 @@ impl Ports {
         self.ports.iter().chain(self.added.iter())
     }
 
+    /// Returns the port of an address.
+    pub fn port_at(&self, address: IpAddr) -> Option<&UdpPort> {
+        self.iter().find(|port| port.address() == address)
+    }
+
     /// Opens a port for an address that was added while the device was open.
     pub fn add(&self, address: IpAddr, random: u64) -> Result<(), AddPortError> {
         let add_address =
@@ -218,14 +223,14 @@ impl Ports {
 
 impl SourcePorts for Ports {
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16 {
-        let port = self.iter().find(|port| port.address() == local);
+        let port = self.port_at(local);
         port.map_or(ROCE_PORT, |port| port.port_towards(peer_slot))
     }
 }
 
 impl Transmit for Ports {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
-        match self.iter().find(|port| port.address() == run.from) {
+        match self.port_at(run.from) {
             Some(port) => port.transmit(run),
             // The source is a GID that is no address of the interface. As in rdma_rxe, the table
             // always has the fe80:: GID of the MAC.

@@ -4,6 +4,8 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU32;
 
+use urxe_wire::{IcrcSolver, IcrcVerdict};
+
 use super::*;
 use crate::sys::steering;
 use urxe_types::port::Datagrams;
@@ -541,4 +543,52 @@ fn a_forged_icmp_error_for_a_group_leaves_its_socket_unreadable() {
     let mut polled = [PollFd::new(&member, PollFlags::IN)];
     poll(&mut polled, Some(&clock::timespec(100_000_000))).unwrap();
     assert_eq!(polled[0].revents(), PollFlags::empty());
+}
+
+/// Counts the observed packets with an ICRC made for their place in the run.
+#[derive(Debug, Default)]
+struct Verifier(AtomicU32);
+
+impl Verifier {
+    fn verify<'p>(
+        &self,
+        (from, from_port, to): (IpAddr, u16, IpAddr),
+        packets: impl Iterator<Item = &'p [u8]>,
+    ) {
+        let seed = IcrcSeed::new(from, from_port, to, ROCE_PORT).unwrap();
+        for (index, packet) in packets.enumerate() {
+            let verdict = seed.verify(&mut IcrcSolver::new(), packet, index as u16);
+            assert_eq!(verdict, IcrcVerdict::Exact { identification: index as u16 });
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PacketTap for Verifier {
+    fn sent(&self, _: u64, run: &Run<'_>) {
+        self.verify((run.from, run.from_port, run.to), run.segments());
+    }
+
+    fn received(&self, _: u64, datagrams: &Datagrams<'_>) {
+        let flow = (datagrams.from, datagrams.from_port, datagrams.to);
+        self.verify(flow, datagrams.segments());
+    }
+}
+
+#[test]
+fn captures_of_packets_in_memory_have_their_icrcs() {
+    let tap = Arc::new(Verifier::default());
+    let port = open_with(|config| config.tap = Some(tap.clone()));
+    let (from, to) = (port.address(), IpAddr::from([127, 0, 0, 1]));
+    // Three SENDs (opcode 4), the last one shorter. Their ICRCs are zeros.
+    let mut bytes = vec![0; 44 + 44 + 20];
+    [0, 44, 88].into_iter().for_each(|at| bytes[at] = 4);
+    let run = run(&port, to, &bytes, 44);
+    assert!(port.record_sent(&run));
+    port.record_in_memory(&run, 3, SendOutcome::Sent);
+    let (from_port, traffic_class, hop_limit) = (run.from_port, 0, 64);
+    let (bytes, segment_size) = (&bytes[..], 44);
+    let arrived = Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit };
+    port.record_received(&arrived);
+    assert_eq!(tap.0.load(Ordering::Relaxed), 9);
 }

@@ -13,6 +13,12 @@ pub use groups::{EveryGroup, JoinError, JoinGroups};
 /// `UDP_MAX_SEGMENTS` is 64, and 128 since Linux 6.9 and in its stable backports.
 pub const MAX_RUN_SEGMENTS: usize = 64;
 
+/// The most bytes of a run that stays in memory, unless one packet is longer.
+///
+/// A ring adds two copies of the packets: out of the run, and out of the ring. A run of this length
+/// stays in the first cache meanwhile.
+pub const MAX_MEMORY_RUN_BYTES: usize = 16 << 10;
+
 /// The number of bytes that a paced sender (UC, UD) may send at once after a pause.
 pub const PACED_BURST: u64 = 120 << 10;
 
@@ -24,7 +30,7 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 ///
 /// Each packet is a whole UDP payload, from BTH to ICRC. The ICRC is computed for DF and an IPv4
 /// identification equal to the packet's index in the run. Linux sends these values for GSO from an
-/// unconnected socket.
+/// unconnected socket. A run [in memory](Transmit::transmit_in_memory) has zeros instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// The sending address, which is one of the device's own. Together with
@@ -92,6 +98,22 @@ pub enum SendOutcome {
 pub trait Transmit: Sync {
     /// Sends one run. Must not block for longer than a few milliseconds.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome;
+
+    /// Returns whether the runs of a path stay in the memory of this host. No wire can damage them,
+    /// so their packets have four zeros in place of the ICRC, and the sender calls
+    /// [`transmit_in_memory`](Self::transmit_in_memory). `peer_slot` is the
+    /// [slot](crate::qpn::peer_slot) of the receiving process.
+    fn is_in_memory(&self, from: IpAddr, to: IpAddr, peer_slot: u8) -> bool {
+        let _ = (from, to, peer_slot);
+        false
+    }
+
+    /// Sends one run without ICRCs. The run is dropped if the path has left the memory since
+    /// [`is_in_memory`](Self::is_in_memory).
+    fn transmit_in_memory(&self, run: &Run<'_>) -> SendOutcome {
+        let _ = run;
+        SendOutcome::Dropped
+    }
 
     /// Returns whether unread data fills half of a receiver's buffer. This is known only for
     /// process `peer_slot` on the same address.

@@ -10,7 +10,7 @@ fn seed() -> IcrcSeed {
 
 fn buffer(max_segments: usize) -> RunBuffer {
     let mut run = RunBuffer::new(seed()).unwrap();
-    run.set_max_segments(max_segments);
+    run.prepare(max_segments);
     run
 }
 
@@ -69,6 +69,22 @@ fn a_run_ends_at_the_ports_limits() {
     }
     assert_eq!(run.count(), 15);
     assert!(run.bytes().len() <= MAX_RUN_BYTES);
+}
+
+#[test]
+fn a_run_in_memory_is_short_and_has_zeros_in_place_of_icrcs() {
+    let mut run = buffer(2);
+    run.prepare_in_memory();
+    while run.takes(1040) {
+        send(&mut run, 1024);
+    }
+    assert_eq!(run.count(), MAX_MEMORY_RUN_BYTES / 1040);
+    assert!(run.bytes().chunks(1040).all(|packet| packet[1036..] == [0; ICRC_LEN]));
+    run.clear();
+    run.prepare(64);
+    assert!(!run.is_in_memory());
+    send(&mut run, 1024);
+    assert_ne!(run.bytes()[1036..], [0; ICRC_LEN]);
 }
 
 #[test]

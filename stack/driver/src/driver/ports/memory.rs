@@ -14,8 +14,8 @@ use crate::allocate;
 use crate::device::counters::Counter;
 use crate::device::{Device, ReceiveScratch};
 use crate::driver::rings::{Read, Reader, Rings};
+use crate::port::Datagrams;
 use crate::port::udp::{MAX_RUN_BYTES, UdpPort};
-use crate::port::{Datagrams, Run, SendOutcome};
 use crate::sys::clock;
 use crate::time::Time;
 
@@ -82,15 +82,26 @@ impl Batch {
 }
 
 impl Ports {
-    /// Sends a run to the process with `slot`, if there is a ring to it.
-    pub fn transmit_in_memory(&self, slot: u8, run: &Run<'_>) -> Option<SendOutcome> {
-        let rings = self.rings()?;
-        let sender = self.iter().find(|port| port.address() == run.from)?;
-        rings.transmit(sender, slot, run)
+    /// Gives packets that came without a socket to the device.
+    pub fn receive_in_memory(
+        &self,
+        now: Time,
+        datagrams: &Datagrams<'_>,
+        device: &Device,
+        scratch: &mut ReceiveScratch,
+    ) {
+        device.receive_in_memory(now, datagrams, scratch);
+        // A path in memory leads to one process. Only a faulty process sends other packets.
+        if let Some(unmatched) = &scratch.unmatched
+            && !unmatched.segments().is_empty()
+        {
+            let others = unmatched.segments().len();
+            device.counters().add_many(Counter::DropOtherProcess, others as u64);
+        }
     }
 
     /// Reads a batch of the rings.
-    pub(super) fn receive_in_memory(&self, receiver: &mut Receiver, device: &Device) -> Batch {
+    pub(super) fn read_rings(&self, receiver: &mut Receiver, device: &Device) -> Batch {
         let mut batch = Batch::default();
         let Some(rings) = self.rings().filter(|rings| !rings.incoming.is_empty()) else {
             return batch;
@@ -168,7 +179,7 @@ impl Ports {
                         port.record_received(&datagrams);
                         let packets = datagrams.segments().len() as u64;
                         device.counters().add_many(Counter::RcvdInMemory, packets);
-                        self.dispatch(now, datagrams.to, &datagrams, device, scratch);
+                        self.receive_in_memory(now, &datagrams, device, scratch);
                     }
                 }
                 Read::Nothing => break,

@@ -186,7 +186,7 @@ impl Ports {
         if delivered > 0 {
             return delivered;
         }
-        let runs = self.receive_in_memory(receiver, device).runs;
+        let runs = self.read_rings(receiver, device).runs;
         receiver.has_read_sockets = if runs > 0 {
             receiver.ring_batches = receiver.ring_batches.wrapping_add(1);
             receiver.ring_batches.is_multiple_of(ALL_READ_INTERVAL)

@@ -78,6 +78,11 @@ impl Rings {
         self.outgoing.transmit(sender, slot, run)
     }
 
+    /// Returns whether this device has a ring from an own address to the process with `slot`.
+    pub fn is_open(&self, from: IpAddr, to: IpAddr, slot: u8) -> bool {
+        self.outgoing.is_open(from, to, slot)
+    }
+
     /// Returns whether unread runs fill half of the ring to the process; `None` without a ring.
     pub fn is_receiver_congested(&self, to: IpAddr, slot: u8) -> Option<bool> {
         self.outgoing.is_half_full(to, slot)

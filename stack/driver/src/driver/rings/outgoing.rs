@@ -154,6 +154,13 @@ impl Outgoing {
         None
     }
 
+    /// Returns whether the ring of a path is open.
+    pub fn is_open(&self, from: IpAddr, to: IpAddr, slot: u8) -> bool {
+        let Some(peers) = self.peers.get(usize::from(slot)) else { return false };
+        let is_it = |peer: &Peer| peer.to.address == to && peer.from.address == from;
+        lock(peers).iter().any(|peer| is_it(peer) && matches!(peer.state, State::Open(_)))
+    }
+
     /// Returns whether unread runs fill half of a ring to a device; `None` without such a ring.
     pub fn is_half_full(&self, to: IpAddr, slot: u8) -> Option<bool> {
         let mut peers = lock(self.peers.get(usize::from(slot))?);

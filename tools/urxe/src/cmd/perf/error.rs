@@ -34,6 +34,12 @@ pub enum PerfError {
     /// The counter of atomic operations is wrong.
     #[error("wrong data: the counter of queue pair {qp} is {found} instead of {expected}")]
     Counter { qp: usize, found: u64, expected: u64 },
+    /// A figure is for shared memory, and the packets used sockets.
+    #[error(
+        "no packet went through shared memory: unset URXE_SHM and URXE_FAULTS, and see `urxe \
+         doctor`"
+    )]
+    NotInMemory,
     /// The floor's sockets failed.
     #[error("the floor: {doing}")]
     Floor {

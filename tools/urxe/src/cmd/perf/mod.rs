@@ -124,6 +124,7 @@ impl Args {
             report.take(workloads, &outcomes);
         }
         report.retries = runner.retries(devices);
+        report.in_memory = runner.received_in_memory(devices) > 0;
         Ok(report)
     }
 }
@@ -147,6 +148,9 @@ fn builder(options: &DeviceOptions) -> Result<DeviceBuilder, TrafficError> {
     }
     if let Some(bytes) = options.receive_buffer {
         builder = builder.receive_buffer(bytes);
+    }
+    if options.sockets_only {
+        builder = builder.shared_memory(false);
     }
     Ok(builder)
 }

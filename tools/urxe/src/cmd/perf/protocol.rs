@@ -28,6 +28,8 @@ pub struct DeviceOptions {
     pub receive_buffer: Option<usize>,
     /// Packets per million that the device drops at random.
     pub loss_per_million: u32,
+    /// Whether packets use sockets, also between processes that could share memory.
+    pub sockets_only: bool,
 }
 
 /// A device of the other end; devices are numbered from 0.

@@ -83,6 +83,8 @@ pub struct Report {
     pub rounds: u32,
     /// Retransmissions of this end.
     pub retries: u64,
+    /// Whether packets went through memory that both processes share.
+    pub in_memory: bool,
     /// Bandwidth.
     pub bandwidth: Vec<Bandwidth>,
     /// Latency.

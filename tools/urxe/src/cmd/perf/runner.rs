@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use urxe::{Device, PathMtu};
+use urxe::{Counter, Device, PathMtu};
 
 use super::case::{Case, Limit, Metric};
 use super::error::PerfError;
@@ -167,6 +167,11 @@ impl Runner {
     /// Returns the retransmissions of this end's device.
     pub fn retries(&self, devices: usize) -> u64 {
         device::retries_of(&self.pairs[devices].device)
+    }
+
+    /// Returns the packets that this end's device received through shared memory.
+    pub fn received_in_memory(&self, devices: usize) -> u64 {
+        self.pairs[devices].device.counter(Counter::RcvdInMemory)
     }
 
     /// Returns the most memory that either process has had in use, in bytes.

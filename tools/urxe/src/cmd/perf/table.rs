@@ -94,6 +94,13 @@ fn print_notes(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                 .to_owned(),
         );
     }
+    if report.in_memory {
+        lines.push(
+            "The packets went through memory that both processes share. With URXE_SHM=off, they \
+             use sockets."
+                .to_owned(),
+        );
+    }
     lines.push(format!(
         "{} messages verified after the rounds, every byte; {again}.",
         report.verified()

@@ -196,6 +196,11 @@ fn captures_tell_of_each_packet_twice_as_over_sockets() {
     let ((sent_a, ..), (sent_b, ..)) = (packets(&a), packets(&b));
     assert_eq!(sent_a, 10);
     assert_eq!(tap.packets(), 2 * (sent_a + sent_b));
+    // The packets in memory have no ICRC, but the capture has.
+    tap.flush().unwrap();
+    let capture = std::fs::read(file.path()).unwrap();
+    let complaint = b"the ICRC does not hold";
+    assert!(!capture.windows(complaint.len()).any(|text| text == complaint));
 }
 
 #[test]

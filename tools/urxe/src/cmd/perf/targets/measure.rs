@@ -33,6 +33,12 @@ const MANY_QPS: u32 = 64;
 const STREAM: Kind = Kind::Stream { both: false };
 const MTU: usize = 4096;
 
+/// The devices of rows over sockets.
+const SOCKETS: DeviceOptions =
+    DeviceOptions { receive_buffer: None, loss_per_million: 0, sockets_only: true };
+/// The devices of rows in shared memory.
+const MEMORY: DeviceOptions = DeviceOptions { sockets_only: false, ..SOCKETS };
+
 /// The parameters of all rows.
 struct Bench {
     round: Duration,
@@ -45,7 +51,7 @@ type Checks = Result<Vec<Check>, PerfError>;
 type Plan = (&'static str, fn(&Bench) -> Checks);
 
 /// The rows.
-static ROWS: [Plan; 14] = [
+static ROWS: [Plan; 18] = [
     ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
         bench.streams(
             &[Operation::Write, Operation::Send],
@@ -63,7 +69,7 @@ static ROWS: [Plan; 14] = [
     }),
     ("64 B WRITE, lists of 32", Bench::lists),
     ("64 B WRITE one by one, depth 128", Bench::one_by_one),
-    ("64 B latency, polling", Bench::polling_latency),
+    ("64 B latency, polling", |bench| bench.polling_latency(&SOCKETS, 1.3)),
     ("64 B latency, events", Bench::event_latency),
     ("208 KiB receive buffers", Bench::small_buffers),
     ("10^6 messages over 208 KiB", Bench::many_messages),
@@ -71,6 +77,10 @@ static ROWS: [Plan; 14] = [
     ("64 queue pairs, 1 MiB in all", Bench::queue_pairs),
     ("memory of a 1 MiB stream", Bench::memory),
     ("both processes on one address", Bench::one_address),
+    ("shared memory: WRITE and SEND of 4 KiB, 64 KiB and 1 MiB", Bench::memory_streams),
+    ("shared memory: 64 B latency, polling", |bench| bench.polling_latency(&MEMORY, 0.25)),
+    ("shared memory: 64 B WRITE one by one", |bench| bench.memory_against_sockets(1, 2.0)),
+    ("shared memory: 64 B WRITE, lists of 32", Bench::memory_lists),
 ];
 
 /// Returns the names of all rows.
@@ -133,10 +143,17 @@ impl Bench {
         Ok(Comparison { workloads, outcomes })
     }
 
-    /// Compares cases on one pair of default devices with floors of these kinds.
-    fn compare(&self, cases: &[Case], kinds: &[Kind]) -> Result<Comparison, PerfError> {
-        let mut runner = self.runner(&[DeviceOptions::default()])?;
-        self.run(&mut runner, self.workloads(cases, kinds), self.rounds)
+    /// Compares cases on one pair of devices with floors of these kinds.
+    fn compare(
+        &self,
+        options: &DeviceOptions,
+        cases: &[Case],
+        kinds: &[Kind],
+    ) -> Result<Comparison, PerfError> {
+        let mut runner = self.runner(std::slice::from_ref(options))?;
+        let comparison = self.run(&mut runner, self.workloads(cases, kinds), self.rounds)?;
+        check_memory(&runner, options)?;
+        Ok(comparison)
     }
 
     fn workloads(&self, cases: &[Case], kinds: &[Kind]) -> Vec<Workload> {
@@ -161,10 +178,21 @@ impl Bench {
         mtu: usize,
         floors: &[(Kind, f64)],
     ) -> Checks {
+        self.streams_of(&SOCKETS, operations, size, mtu, floors)
+    }
+
+    fn streams_of(
+        &self,
+        options: &DeviceOptions,
+        operations: &[Operation],
+        size: usize,
+        mtu: usize,
+        floors: &[(Kind, f64)],
+    ) -> Checks {
         let case = |operation: &Operation| Case::bandwidth(*operation, size, mtu, self.limit());
         let cases: Vec<_> = operations.iter().map(case).collect();
         let kinds: Vec<_> = floors.iter().map(|(kind, _)| *kind).collect();
-        let comparison = self.compare(&cases, &kinds)?;
+        let comparison = self.compare(options, &cases, &kinds)?;
         let mut checks = Vec::new();
         for (nr, case) in cases.iter().enumerate() {
             let name = case.operation.to_string();
@@ -179,7 +207,7 @@ impl Bench {
 
     fn small_writes(&self, list: u32, kind: Kind, bound: Bound) -> Checks {
         let case = Case { list, ..Case::bandwidth(Operation::Write, 64, MTU, self.limit()) };
-        let comparison = self.compare(&[case], &[kind])?;
+        let comparison = self.compare(&SOCKETS, &[case], &[kind])?;
         let (figure, floor) = comparison.against(0, kind);
         let against = Floor::under(&case, kind, self.round).name();
         Ok(vec![Check::ratio("WRITE", figure.mmps, "10^6/s", (&against, floor.mmps), bound)])
@@ -193,12 +221,42 @@ impl Bench {
         self.small_writes(1, Kind::Single, AtLeast(4.0))
     }
 
+    /// Compares streams in shared memory with TCP.
+    fn memory_streams(&self) -> Checks {
+        let operations = [Operation::Write, Operation::Send];
+        let mut checks = Vec::new();
+        for size in [4 << 10, 64 << 10, 1 << 20] {
+            checks.extend(self.streams_of(&MEMORY, &operations, size, MTU, &[(Kind::Tcp, 2.0)])?);
+        }
+        Ok(checks)
+    }
+
+    /// Compares the rate of small WRITEs in shared memory with the rate over sockets.
+    fn memory_against_sockets(&self, list: u32, least: f64) -> Checks {
+        let case = Case { list, ..Case::bandwidth(Operation::Write, 64, MTU, self.limit()) };
+        let mut runner = self.runner(&[MEMORY, SOCKETS])?;
+        let workloads = [0, 1].map(|devices| Workload::Case { devices, case }).to_vec();
+        let comparison = self.run(&mut runner, workloads, self.rounds)?;
+        check_memory(&runner, &MEMORY)?;
+        let [memory, sockets] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.mmps);
+        Ok(vec![Check::ratio("WRITE", memory, "10^6/s", ("sockets", sockets), AtLeast(least))])
+    }
+
+    /// Compares lists of 32 small WRITEs in shared memory with single ones.
+    fn memory_lists(&self) -> Checks {
+        let one = Case::bandwidth(Operation::Write, 64, MTU, self.limit());
+        let comparison = self.compare(&MEMORY, &[Case { list: 32, ..one }, one], &[])?;
+        let [lists, one] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.mmps);
+        Ok(vec![Check::ratio("WRITE", lists, "10^6/s", ("one by one", one), AtLeast(1.5))])
+    }
+
     fn latency(
         &self,
+        options: &DeviceOptions,
         cases: &[Case],
         blocking: bool,
     ) -> Result<Vec<(Case, Outcome, f64)>, PerfError> {
-        let comparison = self.compare(cases, &[Kind::PingPong { blocking }])?;
+        let comparison = self.compare(options, cases, &[Kind::PingPong { blocking }])?;
         let floors = Floors { workloads: &comparison.workloads, outcomes: &comparison.outcomes };
         let figure = |(case, outcome): (&Case, &Outcome)| {
             (*case, outcome.clone(), floors.half_round_trip(case, blocking).unwrap_or(0.0))
@@ -206,15 +264,15 @@ impl Bench {
         Ok(cases.iter().zip(&comparison.outcomes).map(figure).collect())
     }
 
-    fn polling_latency(&self) -> Checks {
+    fn polling_latency(&self, options: &DeviceOptions, most: f64) -> Checks {
         let cases =
             [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
         let mut checks = Vec::new();
-        for (case, outcome, floor) in self.latency(&cases, false)? {
+        for (case, outcome, floor) in self.latency(options, &cases, false)? {
             let usec = outcome.median.usec.unwrap_or_default();
             let name = format!("{} p50", case.operation);
             let against = ("spinning half round trip", floor);
-            checks.push(Check::ratio(&name, usec.p50, "µs", against, AtMost(1.3)));
+            checks.push(Check::ratio(&name, usec.p50, "µs", against, AtMost(most)));
             let name = format!("{} p99", case.operation);
             checks.push(Check::ratio(&name, usec.p99, "µs", ("its p50", usec.p50), AtMost(2.0)));
         }
@@ -224,7 +282,7 @@ impl Bench {
     fn event_latency(&self) -> Checks {
         let case =
             Case { wait: Wait::Events, ..Case::latency(Operation::Send, 64, MTU, self.limit()) };
-        let figures = self.latency(&[case], true)?;
+        let figures = self.latency(&SOCKETS, &[case], true)?;
         let check = |(_, outcome, floor): &(Case, Outcome, f64)| {
             let p50 = outcome.median.usec.unwrap_or_default().p50;
             Check::ratio("SEND p50", p50, "µs", ("blocking half round trip", *floor), AtMost(1.3))
@@ -244,14 +302,13 @@ impl Bench {
 
     fn small_buffers(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
-        let of = |bytes| DeviceOptions { receive_buffer: Some(bytes), ..DeviceOptions::default() };
+        let of = |bytes| DeviceOptions { receive_buffer: Some(bytes), ..SOCKETS };
         self.versus([of(LARGE_BUFFER), of(SMALL_BUFFER)], case, "with 8 MiB", 0.5)
     }
 
     fn many_messages(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, MANY_SIZE, MTU, Limit::Messages(MANY));
-        let small =
-            DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
+        let small = DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..SOCKETS };
         let mut runner = self.runner(&[small])?;
         // A failed message would end the comparison with its status.
         let comparison = self.run(&mut runner, vec![Workload::Case { devices: 0, case }], 1)?;
@@ -262,23 +319,22 @@ impl Bench {
 
     fn loss(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
-        let lossy =
-            DeviceOptions { loss_per_million: LOSS_PER_MILLION, ..DeviceOptions::default() };
-        self.versus([DeviceOptions::default(), lossy], case, "without loss", 0.2)
+        let lossy = DeviceOptions { loss_per_million: LOSS_PER_MILLION, ..SOCKETS };
+        self.versus([SOCKETS, lossy], case, "without loss", 0.2)
     }
 
     fn queue_pairs(&self) -> Checks {
         let one =
             Case::bandwidth(Operation::Write, (1 << 20) / MANY_QPS as usize, MTU, self.limit());
         let many = Case { qps: MANY_QPS, depth: one.depth / MANY_QPS, ..one };
-        let comparison = self.compare(&[many, one], &[])?;
+        let comparison = self.compare(&SOCKETS, &[many, one], &[])?;
         let [many, one] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.gbps);
         Ok(vec![Check::ratio("WRITE", many, "Gb/s", ("one queue pair", one), AtLeast(0.9))])
     }
 
     fn memory(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
-        let mut runner = self.runner(&[DeviceOptions::default()])?;
+        let mut runner = self.runner(&[SOCKETS])?;
         self.run(&mut runner, vec![Workload::Case { devices: 0, case }], 1)?;
         let mebibytes = runner.resident()? as f64 / f64::from(1 << 20);
         let limit = ("limit", RESIDENT_MAX as f64 / f64::from(1 << 20));
@@ -291,8 +347,8 @@ impl Bench {
             .map(|size| Case::bandwidth(Operation::Write, size, MTU, self.limit()));
         let latencies =
             [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
-        let mut runner = self.runner(&[DeviceOptions::default()])?;
-        let (two, one) = (0, runner.open_on_one_address(0, &DeviceOptions::default())?);
+        let mut runner = self.runner(&[SOCKETS])?;
+        let (two, one) = (0, runner.open_on_one_address(0, &SOCKETS)?);
         let pair = |case: Case| [one, two].map(|devices| Workload::Case { devices, case });
         let cases: Vec<Case> = streams.into_iter().chain(latencies).collect();
         let comparison =
@@ -320,4 +376,10 @@ impl Bench {
         };
         Ok(cases.iter().zip(comparison.outcomes.chunks_exact(2)).map(check).collect())
     }
+}
+
+/// Checks that the first pair of devices used shared memory, if its options allow that.
+fn check_memory(runner: &Runner, options: &DeviceOptions) -> Result<(), PerfError> {
+    let is_expected = options.sockets_only || runner.received_in_memory(0) > 0;
+    if is_expected { Ok(()) } else { Err(PerfError::NotInMemory) }
 }

@@ -1,0 +1,170 @@
+//! Paths that stay in the memory of the host: packets without ICRCs, in short runs.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use urxe_types::port::{MAX_MEMORY_RUN_BYTES, Run, SendOutcome, Transmit};
+use urxe_wire::packet::ICRC_LEN;
+
+use super::source_ports::host;
+use super::*;
+
+/// A port with one path in memory: between A and B, to slot 0.
+struct Memory {
+    wire: Wire,
+    is_open: AtomicBool,
+    /// Whether the path leaves the memory between the question and the run.
+    is_lost: AtomicBool,
+    lost: AtomicUsize,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let flag = |is_set| AtomicBool::new(is_set);
+        let (wire, lost) = (Wire::default(), AtomicUsize::new(0));
+        Self { wire, is_open: flag(true), is_lost: flag(false), lost }
+    }
+
+    /// Returns the runs of `from` with whether each packet lacks its ICRC.
+    fn take(&self, from: &Host) -> Vec<(PacketRun, bool)> {
+        from.device.transmit_pending(from.clock.now(), self);
+        let has_none = |run: &PacketRun| {
+            let ends = run.segments().map(|packet| packet[packet.len() - ICRC_LEN..] == [0; 4]);
+            let ends: Vec<_> = ends.collect();
+            assert!(ends.iter().all(|lacks| *lacks == ends[0]), "the packets of a run are alike");
+            ends[0]
+        };
+        self.wire.take().into_iter().map(|run| (run.clone(), has_none(&run))).collect()
+    }
+}
+
+impl Transmit for Memory {
+    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
+        self.wire.transmit(run)
+    }
+
+    fn is_in_memory(&self, _: IpAddr, _: IpAddr, peer_slot: u8) -> bool {
+        peer_slot == 0 && self.is_open.load(Ordering::Relaxed)
+    }
+
+    fn transmit_in_memory(&self, run: &Run<'_>) -> SendOutcome {
+        if self.is_lost.load(Ordering::Relaxed) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return SendOutcome::Dropped;
+        }
+        self.wire.transmit(run)
+    }
+}
+
+/// Delivers runs to `to`, those without ICRCs as packets from memory.
+fn deliver(to: &Host, runs: &[(PacketRun, bool)]) {
+    let mut scratch = ReceiveScratch::default();
+    for (run, in_memory) in runs {
+        let (now, datagrams) = (to.clock.now(), run.datagrams());
+        match in_memory {
+            true => to.device.receive_in_memory(now, &datagrams, &mut scratch),
+            false => to.device.receive(now, &datagrams, &mut scratch),
+        }
+    }
+}
+
+/// Exchanges the packets of both hosts until there are none.
+fn exchange(a: &Host, b: &Host, port: &Memory) {
+    loop {
+        let (from_a, from_b) = (port.take(a), port.take(b));
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        deliver(b, &from_a);
+        deliver(a, &from_b);
+    }
+}
+
+fn write(a: &Host, b: &Host, len: u32) {
+    a.write(0, &vec![7; len as usize]);
+    a.post(SendOp::Write { remote: b.remote(0) }, &[a.sge(0, len)]);
+}
+
+#[test]
+fn packets_in_memory_have_no_icrc_and_only_the_memory_takes_them() {
+    let (a, b, _) = pair();
+    let port = Memory::new();
+    write(&a, &b, 10_000);
+    let sent = port.take(&a);
+    assert!(sent.iter().all(|(_, lacks_icrc)| *lacks_icrc));
+    // As packets from a wire, they are damaged.
+    let mut scratch = ReceiveScratch::default();
+    let mut packets = 0;
+    for (run, _) in &sent {
+        packets += run.segments().count() as u64;
+        b.device.receive(b.clock.now(), &run.datagrams(), &mut scratch);
+    }
+    assert_eq!(b.counter(Counter::DropIcrc), packets);
+    assert_eq!(b.counter(Counter::RcvdPkts), 0);
+    deliver(&b, &sent);
+    exchange(&a, &b, &port);
+    assert_eq!(a.statuses(), [WcStatus::Success]);
+    assert_eq!(b.bytes(0, 10_000), vec![7; 10_000]);
+}
+
+#[test]
+fn runs_in_memory_are_short() {
+    let (a, b, _) = pair();
+    let port = Memory::new();
+    write(&a, &b, 60_000);
+    let longest = |port: &Memory| {
+        let runs = port.take(&a);
+        deliver(&b, &runs);
+        runs.iter().map(|(run, _)| run.bytes.len()).max().unwrap()
+    };
+    let in_memory = longest(&port);
+    assert!(in_memory <= MAX_MEMORY_RUN_BYTES, "{in_memory}");
+    exchange(&a, &b, &port);
+    port.is_open.store(false, Ordering::Relaxed);
+    write(&a, &b, 60_000);
+    let over_the_wire = longest(&port);
+    assert!(over_the_wire > MAX_MEMORY_RUN_BYTES, "{over_the_wire}");
+    exchange(&a, &b, &port);
+    assert_eq!(a.statuses(), [WcStatus::Success; 2]);
+}
+
+#[test]
+fn a_run_that_the_memory_loses_is_repeated_over_the_wire() {
+    let (a, b, _) = pair();
+    let port = Memory::new();
+    port.is_lost.store(true, Ordering::Relaxed);
+    write(&a, &b, 3000);
+    assert!(port.take(&a).is_empty());
+    assert!(port.lost.load(Ordering::Relaxed) > 0);
+    assert!(a.counter(Counter::SendErr) > 0);
+    port.is_open.store(false, Ordering::Relaxed);
+    a.clock.set(a.device.next_deadline().unwrap());
+    a.device.handle_timeouts(a.clock.now());
+    exchange(&a, &b, &port);
+    assert_eq!((a.statuses(), b.bytes(0, 3000)), (vec![WcStatus::Success], vec![7; 3000]));
+}
+
+/// QP1 and groups have a path of their own, because their packets are for several processes.
+#[test]
+fn only_packets_for_one_process_stay_in_memory() {
+    let (a, _) = host(QpType::Ud);
+    start(&a, a.qp, QpType::Ud);
+    let ah = a.ah(B.into());
+    let port = Memory::new();
+    let group = a.ah([239, 1, 2, 3].into());
+    let to_each = [(ah, 5), (ah, 1), (group, 0xff_ffff), (ah, 6)];
+    let to_each = to_each.map(|(ah, number)| (ah, Qpn::masked(number)));
+    for (ah, qpn) in to_each {
+        let (to, flags) = (to_qp(ah, qpn, urxe_wire::QKey(7)), SendFlags::INLINE);
+        let payload = Payload::Inline(&[b"to one, or to all"]);
+        let request = SendRequest { to, flags, payload, ..request(SendOp::Send, &[]) };
+        a.post_request(a.qp, &request).unwrap();
+    }
+    let mut sent: Vec<_> = port
+        .take(&a)
+        .iter()
+        .flat_map(|(run, lacks_icrc)| run.packets().map(|packet| (packet.dest_qp(), *lacks_icrc)))
+        .collect();
+    sent.sort_by_key(|(qpn, _)| qpn.value());
+    let expected = [(1, false), (5, true), (6, true), (0xff_ffff, false)];
+    assert_eq!(sent, expected.map(|(number, lacks_icrc)| (Qpn::masked(number), lacks_icrc)));
+}
