@@ -319,6 +319,7 @@ crate::errors! {
         /// The queue pair is an end of an XRC connection, which has at most one queue.
         #[error("a {qp_type} queue pair has no {queue} queue")]
         NoQueue { qp_type: QpType, queue: &'static str } = EINVAL,
+        /// `given`: the number that a request to an XRC domain names.
         #[error("shared receive queue number {given:#x} is not valid: XRC allows numbers \
                  below 0x1000000")]
         SrqNumber { given: u32 } = EINVAL,
@@ -332,9 +333,11 @@ crate::errors! {
         #[error("queue pair {given} at {to}: use queue pair {} for a multicast group, and only \
                  for that", Qpn::MULTICAST)]
         GroupNumber { given: Qpn, to: IpAddr } = EINVAL,
+        /// The queue pair is not connected yet, or was reset.
         #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT \
                  or later")]
         State { state: QpState } = EINVAL,
+        /// `capacity`: the number of entries of the queue, as created.
         #[error("the queue holds {capacity} work requests and all are outstanding: poll for \
                  completions first")]
         QueueFull { capacity: u32 } = ENOMEM,
@@ -343,21 +346,29 @@ crate::errors! {
                  is polled (strict queues): signal at least one of each {capacity} sends, and poll \
                  its completion")]
         NotPolled { capacity: u32 } = ENOMEM,
+        /// `allowed`: `max_send_sge` or `max_recv_sge` of the queue pair.
         #[error("{given} scatter-gather entries, but the queue was created for at most {allowed}")]
         TooManySges { given: usize, allowed: u32 } = EINVAL,
+        /// `allowed`: `max_inline_data` of the queue pair. Registered memory has no such limit.
         #[error("{given} bytes of inline data; the queue pair was created for at most {allowed}")]
         TooMuchInline { given: usize, allowed: u32 } = EINVAL,
+        /// `given`: the sum of all pieces. `allowed`: the limit of the port, or the path MTU of a
+        /// datagram.
         #[error("a message of {given} bytes exceeds the maximum of {allowed} bytes")]
         TooLong { given: u64, allowed: u64 } = EINVAL,
+        /// The local buffer gets the former value of the 8 bytes of the peer.
         #[error("an atomic operation returns 8 bytes, but the local buffer has {given} bytes")]
         AtomicLength { given: u64 } = EINVAL,
         /// The remote address of an atomic is not a multiple of eight.
         #[error("the remote address {addr:#x} of an atomic operation is not a multiple of 8")]
         AtomicAlignment { addr: u64 } = EINVAL,
+        /// `given`: the number of bytes of all pieces.
         #[error("an ATOMIC WRITE needs exactly 8 bytes of data, but has {given}")]
         AtomicWriteLength { given: u64 } = EINVAL,
+        /// A FLUSH concerns data of earlier requests.
         #[error("a FLUSH must not have data, but has {given} bytes")]
         FlushWithData { given: u64 } = EINVAL,
+        /// `given`: the bits of the placement type.
         #[error("placement {given:#x} of a FLUSH is not valid: use global visibility (1), \
                  persistence (2) or both (3)")]
         FlushPlacement { given: u8 } = EINVAL,
@@ -383,12 +394,15 @@ crate::errors! {
         /// The service of the queue pair does not send to such a destination.
         #[error("a {qp_type} queue pair sends {}", allowed_destination(*.qp_type))]
         Destination { qp_type: QpType } = EINVAL,
+        /// A request without data is a bind, an invalidation or a registration.
         #[error("the operation has no data, but {given} bytes or pieces of data were given")]
         NoData { given: u64 } = EINVAL,
         /// The queue pair has a `max_rd_atomic` of 0.
         #[error("READ, atomics, ATOMIC WRITE and FLUSH need a max_rd_atomic of at least 1, but \
                  the queue pair has 0")]
         NoReadDepth = EINVAL,
+        /// The service of the queue pair has no packet for the operation, such as a READ of an
+        /// unreliable connection.
         #[error("a {qp_type} queue pair does not support this operation")]
         Unsupported { qp_type: QpType } = EOPNOTSUPP,
         /// The system had no memory for the list of scatter-gather entries.

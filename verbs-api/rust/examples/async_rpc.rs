@@ -42,7 +42,7 @@ async fn serve(connection: AsyncConnection) -> Result<usize> {
         let answer = procedure(&request);
         // The buffer of the request is free for the next one.
         drop(request);
-        connection.send_with_immediate(&answer, call).await?;
+        connection.send_imm(&answer, call).await?;
         calls += 1;
     }
 }
@@ -65,7 +65,7 @@ impl Client {
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = bounded(1);
         self.waiting.lock().unwrap().insert(call, tell);
-        self.connection.send_with_immediate(argument, call).await?;
+        self.connection.send_imm(argument, call).await?;
         Ok(told.recv().await?)
     }
 

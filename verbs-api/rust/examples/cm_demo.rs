@@ -64,7 +64,7 @@ fn content(round: usize) -> Vec<u8> {
 fn serve(listener: &Listener) -> Result<()> {
     let request = loop {
         let request = listener.wait(TIMEOUT)?;
-        match request.private_data().starts_with(VERSION) {
+        match request.peer_private_data().starts_with(VERSION) {
             true => break request,
             false => request.reject(VERSION)?,
         }
@@ -91,7 +91,8 @@ fn serve(listener: &Listener) -> Result<()> {
 fn announce(device: &Device, to: SocketAddr) -> Result<()> {
     let options = Options::new().device(device);
     match cm::prepare(to, &options.clone().private_data(b"demo 0"))?.establish() {
-        Err(ConnectError::Rejected { private_data, .. }) if private_data.starts_with(VERSION) => {}
+        Err(ConnectError::Rejected { peer_private_data, .. })
+            if peer_private_data.starts_with(VERSION) => {}
         other => return Err(format!("version 0 should be refused, not {other:?}").into()),
     }
     let end = End::establish(cm::prepare(to, &options.private_data(VERSION))?)?;

@@ -20,7 +20,7 @@ const VERSION: &[u8] = b"version 2";
 async fn serve(listener: &Listener) -> Result<()> {
     loop {
         let request = listener.next().await?;
-        if !request.private_data().starts_with(VERSION) {
+        if !request.peer_private_data().starts_with(VERSION) {
             request.reject(VERSION)?;
             continue;
         }
@@ -56,8 +56,8 @@ async fn clients(to: SocketAddr, options: &Options) -> Result<()> {
     let wrong = options.clone().private_data(b"version 1");
     let refused = ask(to, &wrong, b"hello").await.unwrap_err();
     match refused.downcast_ref::<ConnectError>() {
-        Some(ConnectError::Rejected { private_data, .. }) => {
-            assert!(private_data.starts_with(VERSION));
+        Some(ConnectError::Rejected { peer_private_data, .. }) => {
+            assert!(peer_private_data.starts_with(VERSION));
         }
         _ => return Err(refused),
     }

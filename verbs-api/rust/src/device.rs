@@ -32,6 +32,7 @@ urxe_stack::errors! {
     /// The reason why a device was not opened.
     #[derive(Debug, thiserror::Error)]
     pub enum OpenError {
+        /// The text is neither a name nor `name=source`.
         #[error("not a device name: {0}")]
         Name(#[source] ParseError) = EINVAL,
         /// The list of devices cannot be read, has no device of this name, or names a missing

@@ -37,10 +37,13 @@ urxe_stack::errors! {
     /// The reason why a protection domain or a region was not imported.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum ImportError {
+        /// `given`: the handle.
         #[error("the device has no protection domain {given}: it was dropped or never existed")]
         NoPd { given: u32 } = ENOENT,
+        /// `given`: the handle, which is the local key.
         #[error("the device has no region {given:#010x}: it was dropped or never existed")]
         NoRegion { given: u32 } = ENOENT,
+        /// The region exists, but another domain than the imported one has it.
         #[error("region {given:#010x} belongs to another protection domain")]
         OtherPd { given: u32 } = ENOENT,
         /// The memory of the region has another owner than the device

@@ -62,6 +62,7 @@
 //!
 //! | to write | read first | then |
 //! |---|---|---|
+//! | two processes, or two hosts | `rpc` | `stream_proxy`: streams beside TCP |
 //! | a first program with messages | `ping_pong` | `cm_echo`: connections by address and port |
 //! | RDMA without the peer's program | `one_sided` | `atomics_counter`, `persistent_log` |
 //! | tasks (`async`) | `async_rpc` | `async_store`: one-sided READs |
@@ -71,6 +72,13 @@
 //! | a test without a network | `lossy_simulation` | `cm_simulation`: with `cm` |
 //! | the patterns of kernel modules | `fast_registration` | `demo`, `krping`, `drain` |
 //! | rarer services | `uc_one_sided` | `xrc_window`: XRC and memory windows |
+//!
+//! # Options
+//! Options are builders: `Options::new().timeout(time)`. Structures of libibverbs are plain values
+//! with public fields: [`QpCap`], [`SrqAttr`], [`Moderation`], [`Limits`]. A literal ends with
+//! `..Default::default()`, so that new fields do not matter. A field of [`QpCap`] that a literal
+//! omits is 0. The builders have a method for each of these fields, with defaults that are not 0.
+//! [`QpEndpoint`] and [`RemoteRegion`] are plain values, too, and have text forms.
 //!
 //! # Devices
 //! [`devices`] lists the configured devices, and [`Device::open`] opens one by name. A program can
@@ -452,6 +460,11 @@ mod srq;
 pub mod stream;
 mod waker_list;
 mod xrc;
+
+/// The program of the readme is a test.
+#[cfg(all(doctest, feature = "cm"))]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
 
 #[cfg(not(feature = "cm"))]
 use no_cm as cm;

@@ -1,12 +1,23 @@
 //! Runs every example. A new example must be listed here.
 
+#[path = "examples/processes.rs"]
+mod processes;
+
 use std::path::Path;
 
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
 macro_rules! examples {
-    ($($name:ident $path:literal)*) => {
+    ($($name:ident $path:literal)*; $($pair:ident $pair_path:literal)*) => {
         $(
             #[path = $path]
             mod $name;
+        )*
+
+        $(
+            #[path = $pair_path]
+            #[allow(dead_code, reason = "the tests call `run`")]
+            mod $pair;
         )*
 
         /// An example returns an error if it finds a fault.
@@ -19,7 +30,7 @@ macro_rules! examples {
             )*
         }
 
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        const NAMES: &[&str] = &[$(stringify!($name),)* $(stringify!($pair)),*];
     };
 }
 
@@ -44,6 +55,9 @@ examples! {
     uc_one_sided "../examples/uc_one_sided.rs"
     ud_echo "../examples/ud_echo.rs"
     xrc_window "../examples/xrc_window.rs"
+    ;
+    rpc "../examples/rpc.rs"
+    stream_proxy "../examples/stream_proxy.rs"
 }
 
 #[test]
@@ -55,5 +69,7 @@ fn all_are_tested() {
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert_eq!(names, NAMES);
+    let mut listed = NAMES.to_vec();
+    listed.sort_unstable();
+    assert_eq!(names, listed);
 }

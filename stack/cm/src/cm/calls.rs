@@ -18,14 +18,19 @@ urxe_types::errors! {
     /// The reason why a call of the connection manager fails.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum CmError {
+        /// The connection has ended, and its number is free.
         #[error("connection {0} does not exist")]
         UnknownId(CommId) = EINVAL,
+        /// The listener was closed.
         #[error("the listener does not exist")]
         UnknownListener = EINVAL,
+        /// `call`: the refused call.
         #[error("connection {id} is in state {state}, which does not allow {call}")]
         State { id: CommId, state: CmState, call: Input } = EINVAL,
+        /// A service is a port space and a port.
         #[error("service {0} already has a listener")]
         InUse(ServiceId) = EADDRINUSE,
+        /// Connections in timewait count, too.
         #[error("there are already {max} connections, which is the maximum")]
         TooMany { max: usize } = ENOMEM,
     }

@@ -58,6 +58,7 @@ urxe_types::errors! {
         /// The queue was full when a completion was pushed, and can no longer be used.
         #[error("the completion queue overran: all {capacity} entries were in use")]
         Overrun { capacity: u32 } = EOVERFLOW,
+        /// `max`: the limit of the device (`max_cqe`).
         #[error("a completion queue has 1 to {max} entries, not {requested}")]
         Capacity { requested: u32, max: u32 } = EINVAL,
         /// The queue holds more completions than the requested capacity.
@@ -68,10 +69,13 @@ urxe_types::errors! {
         /// queue.
         #[error("the completion queue is used by {users} work queues")]
         Busy { users: u32 } = EBUSY,
+        /// Two polls of one thread would wait for each other.
         #[error("this thread polls the completion queue one by one already: end that poll first")]
         Polling = EBUSY,
+        /// A handle outlived the queue.
         #[error("the completion queue was destroyed")]
         Destroyed = EINVAL,
+        /// The system had no memory for the entries.
         #[error("no memory for {requested} completion queue entries")]
         NoMemory { requested: u32 } = ENOMEM,
     }

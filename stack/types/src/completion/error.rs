@@ -61,8 +61,8 @@ const fn hint(status: WcStatus) -> &'static str {
             "; a region of the request is gone, or does not grant this use to the queue pair"
         }
         WcStatus::WrFlushErr => {
-            "; the queue pair entered the error state before, for a reason that an earlier \
-             completion or an event has"
+            "; the connection ended, or the queue pair entered the error state before, for a \
+             reason that an earlier completion or an event has"
         }
         WcStatus::MwBindErr => "; the region or the window does not allow the bind",
         WcStatus::RemInvReqErr => {

@@ -32,9 +32,13 @@ const BUSY_POLL: Duration = Duration::from_micros(50);
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+/// const RECEIVES: u32 = 32;
+/// /// The longest message in bytes.
+/// const LONGEST: usize = 1024;
+///
 /// let builder: AsyncQueuePairBuilder = AsyncQueuePair::builder()
 ///     .max_send_wr(256)
-///     .receives(32, 1024)
+///     .receives(RECEIVES, LONGEST)
 ///     .busy_poll(Duration::ZERO);
 /// let qp: AsyncQueuePair = builder.create(&pd)?;
 /// assert!(qp.query().cap.max_send_wr >= 256);
@@ -77,8 +81,16 @@ impl AsyncQueuePairBuilder {
         self
     }
 
-    /// Sets the number of receives and the length of their buffers in bytes. A longer message of
-    /// the peer fails, and moves the queue pair to the error state.
+    /// Sets the number of receives and the length of their buffers in bytes. The default is 64
+    /// receives of 4096 bytes. A longer message of the peer fails, and moves the queue pair to the
+    /// error state.
+    ///
+    /// Messages that wait for [`recv`](AsyncQueuePair::recv), and each kept
+    /// [`Received`](super::Received), occupy a receive. While all are occupied, no message is lost:
+    /// the device refuses it (RNR NAK), and the peer sends it again after `min_rnr_timer`. So a
+    /// slow receiver delays the sends of its peer. The peer's send fails with `RnrRetryExcErr` only
+    /// if the program sets a limit: [`ConnectOptions::rnr_retry`](crate::ConnectOptions::rnr_retry)
+    /// of the peer, or `rnr_retry_count` of `cm::Options` at this end.
     pub fn receives(mut self, count: u32, len: usize) -> Self {
         (self.cap.max_recv_wr, self.receive_len) = (count, len);
         self

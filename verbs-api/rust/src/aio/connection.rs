@@ -10,6 +10,16 @@ use crate::cm::{Close, Connection, ConnectionEvents, PrivateData};
 
 /// A connection whose operations are futures: an [`AsyncQueuePair`] that `rdma_cm` connected.
 ///
+/// It dereferences to its queue pair, so it has [all methods](AsyncQueuePair#implementations) of
+/// [`AsyncQueuePair`]: [`send`](AsyncQueuePair::send), [`recv`](AsyncQueuePair::recv),
+/// [`write`](AsyncQueuePair::write), [`read`](AsyncQueuePair::read),
+/// [`fetch_add`](AsyncQueuePair::fetch_add), [`batch`](AsyncQueuePair::batch),
+/// [`pd`](AsyncQueuePair::pd) and others. [`AsyncQueuePairBuilder::connect`] and
+/// [`AsyncQueuePairBuilder::accept`] make it.
+///
+/// [`AsyncQueuePairBuilder::connect`]: super::AsyncQueuePairBuilder::connect
+/// [`AsyncQueuePairBuilder::accept`]: super::AsyncQueuePairBuilder::accept
+///
 /// When the peer disconnects, the queue pair enters the error state, and all futures resolve.
 /// Clones are handles of the same connection. [`close`](Self::close) loses no message. Dropping the
 /// last handle of the connection and of its queue pair disconnects at once.

@@ -41,6 +41,7 @@ urxe_stack::errors! {
         #[error("the connection to {peer} has ended: one end disconnected, or the program of \
                  {peer} died; connect again")]
         Disconnected { peer: SocketAddr } = libc::ECONNRESET,
+        /// `given`: the number of bytes. `allowed`: `max_inline_data` of the queue pair.
         #[error("{given} bytes without a region, but the queue pair copies at most {allowed}: \
                  pass a slice by `ProtectionDomain::share_bytes` or `MemoryRegion::share`, or set \
                  `AsyncQueuePairBuilder::max_inline_data`")]
@@ -52,6 +53,7 @@ urxe_stack::errors! {
         #[error("the queue pair was created without receives: \
                  set their number in `AsyncQueuePairBuilder::receives`")]
         NoReceives = EINVAL,
+        /// The batch has posted none of its operations.
         #[error("an operation of a batch belongs to another queue pair, or was polled before: \
                  make all operations of a batch with its own queue pair, and do not poll them")]
         NotOfBatch = EINVAL,

@@ -206,12 +206,9 @@ impl AsyncQueuePair {
         Operation::new(self, Work::new(SendOp::Send, data), region)
     }
 
-    /// Sends a message with four bytes of immediate data.
-    pub fn send_with_immediate<'a>(
-        &'a self,
-        data: impl Into<Payload<'a>>,
-        imm: u32,
-    ) -> Operation<'a> {
+    /// Sends a message with four bytes of immediate data, which
+    /// [`Received::imm_data`] of the peer returns as this number.
+    pub fn send_imm<'a>(&'a self, data: impl Into<Payload<'a>>, imm: u32) -> Operation<'a> {
         let (data, region) = data.into().into_parts();
         Operation::new(self, Work::new(SendOp::SendImm { imm }, data), region)
     }
@@ -229,7 +226,12 @@ impl AsyncQueuePair {
 
     /// Writes into memory of the peer, and completes one of its receives with four bytes of
     /// immediate data.
-    pub fn write_with_immediate<'a>(
+    ///
+    /// [`recv`](Self::recv) of the peer resolves when all bytes are written. The [`Received`] has
+    /// no bytes and this `imm`. [`Received::completion`] has the opcode
+    /// [`RecvRdmaWithImm`](crate::WcOpcode::RecvRdmaWithImm), and the number of written bytes as
+    /// `byte_len`.
+    pub fn write_imm<'a>(
         &'a self,
         data: impl Into<Payload<'a>>,
         remote: impl Into<Remote>,
@@ -249,13 +251,34 @@ impl AsyncQueuePair {
     }
 
     /// Adds `add` to 8 bytes of the peer and wraps. The future resolves with the former value.
+    ///
+    /// The peer treats its 8 bytes as a number in its own byte order, as
+    /// [`MemoryRegion::load_u64`](crate::MemoryRegion::load_u64) reads it.
+    /// [`RemoteRegion::word`](crate::RemoteRegion::word) names one of several numbers.
+    ///
+    /// The queue pair sends at most `max_rd_atomic` READs and atomics at a time
+    /// ([`ConnectOptions::max_rd_atomic`] or `initiator_depth` of `cm::Options`). The futures of
+    /// more operations wait for earlier ones.
+    ///
+    /// # Errors
+    /// The future fails with [`OperationError`]:
+    ///
+    /// * `Failed` with `RemAccessErr`: the region of the peer lacks
+    ///   [`REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC), the connection does not grant it, or the
+    ///   key or the range is wrong. The queue pair is in the error state then.
+    /// * `Post` with `AtomicAlignment`: the remote address is not a multiple of 8.
+    /// * `Post` with `NoReadDepth`: the connection allows no READs and atomics.
+    /// * `Post` with `Unsupported`: the queue pair is unreliable.
     pub fn fetch_add(&self, remote: impl Into<Remote>, add: u64) -> AtomicOperation<'_> {
         let op = SendOp::FetchAdd { remote: remote.into(), add };
         AtomicOperation(Operation::new(self, Work::new(op, Local::Value), None))
     }
 
     /// Stores `swap` in 8 bytes of the peer if they equal `compare`. The future resolves with the
-    /// former value.
+    /// former value, whether or not it equals `compare`.
+    ///
+    /// # Errors
+    /// The future fails as that of [`fetch_add`](Self::fetch_add).
     pub fn compare_swap(
         &self,
         remote: impl Into<Remote>,

@@ -28,7 +28,7 @@ use super::turns::Ticket;
 /// # let peer = AsyncQueuePair::builder().create(&b.alloc_pd()?)?;
 /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
 /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
-/// # let _sent = pollster::block_on(peer.send_with_immediate(b"hello", 7))?;
+/// # let _sent = pollster::block_on(peer.send_imm(b"hello", 7))?;
 /// let receive: Receive<'_> = qp.recv();
 /// let message: Received = pollster::block_on(receive)?;
 /// assert_eq!((message.to_vec(), message.imm_data()), (b"hello".to_vec(), Some(7)));

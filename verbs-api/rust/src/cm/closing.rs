@@ -63,6 +63,7 @@ urxe_stack::errors! {
         /// complete, and closing can be tried again. Dropping the connection discards them.
         #[error("{peer} has not {} within {after:?}{}", missing(*sends), hint(*sends))]
         TimedOut { peer: SocketAddr, after: Duration, sends: u64 } = ETIMEDOUT,
+        /// No answer can arrive any more.
         #[error("the device of the connection was removed")]
         DeviceRemoved = ENODEV,
         /// The thread cannot wait.

@@ -258,7 +258,11 @@ impl ConnectionState {
                     EventParam::Conn(param) => param.private_data,
                     _ => Vec::new(),
                 };
-                self.finish(Err(ConnectError::Rejected { peer, reason, private_data }));
+                self.finish(Err(ConnectError::Rejected {
+                    peer,
+                    reason,
+                    peer_private_data: private_data,
+                }));
             }
             On::Unreachable | On::ConnectError => {
                 let likely = self.path_error();

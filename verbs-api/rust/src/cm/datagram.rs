@@ -43,7 +43,7 @@ pub struct DatagramService {
     pub qkey: QKey,
     /// The private data of the peer, padded with zeros to the length of the message, for
     /// [`PrivateData::new`].
-    pub private_data: Vec<u8>,
+    pub peer_private_data: Vec<u8>,
 }
 
 /// Resolves an address and port of port space UDP to the queue pair that serves it.
@@ -114,10 +114,10 @@ impl Resolving {
         };
         if event.event_type == CmaEventType::Established {
             let ah = self.pd.address_handle_with(&ah)?;
-            return Ok(DatagramService { ah, qpn, qkey, private_data });
+            return Ok(DatagramService { ah, qpn, qkey, peer_private_data: private_data });
         }
         let status = SidrStatus(u8::try_from(event.status).unwrap_or(u8::MAX));
-        Err(ResolveError::Refused { peer, status, private_data })
+        Err(ResolveError::Refused { peer, status, peer_private_data: private_data })
     }
 }
 
@@ -239,7 +239,7 @@ request_accessors!(DatagramRequest);
 impl DatagramRequest {
     /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
-    pub fn private_data(&self) -> PrivateData<'_> {
+    pub fn peer_private_data(&self) -> PrivateData<'_> {
         PrivateData::new(&self.private_data)
     }
 

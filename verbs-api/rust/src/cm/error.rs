@@ -32,6 +32,7 @@ urxe_stack::errors! {
     /// The reason why a listener was not created.
     #[derive(Debug, thiserror::Error)]
     pub enum ListenError {
+        /// The text is no address, or the system cannot resolve the name.
         #[error("the address to listen on: {0}")]
         Address(#[source] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
         /// No device can listen.
@@ -65,6 +66,7 @@ urxe_stack::errors! {
     /// The reason why a connection was not established.
     #[derive(Debug, thiserror::Error)]
     pub enum ConnectError {
+        /// The text is no address, or the system cannot resolve the name.
         #[error("the address to connect to: {0}")]
         Address(#[source] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
         /// No device can connect.
@@ -74,8 +76,11 @@ urxe_stack::errors! {
         /// The route exists, but its interface belongs to no device.
         #[error("the route to {} starts at no RDMA device{}", peer.ip(), default_devices::hint())]
         NoDevice { peer: SocketAddr } = ENODEV,
+        /// A number of [`Options`](super::Options) does not fit its field of the message.
         #[error("{option} is {given}, at most {max} is allowed")]
         Option { option: &'static str, given: u32, max: u32 } = EINVAL,
+        /// `object`: the protection domain, queue or queue pair that the program selected. The
+        /// route to the peer starts at another device.
         #[error("the {object} and the route to {peer} belong to different devices")]
         OtherDevice { object: &'static str, peer: IpAddr } = EINVAL,
         /// The protection domain cannot be allocated.
@@ -94,10 +99,10 @@ urxe_stack::errors! {
         /// `reason`: the reason of the peer. [`RejReason::CONSUMER_DEFINED`] means that the program
         /// rejected the request.
         ///
-        /// `private_data`: the private data of the program, padded with zeros to the length of the
-        /// message, for [`PrivateData::new`](super::PrivateData::new).
+        /// `peer_private_data`: the private data of the program, padded with zeros to the length of
+        /// the message, for [`PrivateData::new`](super::PrivateData::new).
         #[error("{peer} refused the connection: {reason}{}", hint(*peer, *reason))]
-        Rejected { peer: SocketAddr, reason: RejReason, private_data: Vec<u8> } = ECONNREFUSED,
+        Rejected { peer: SocketAddr, reason: RejReason, peer_private_data: Vec<u8> } = ECONNREFUSED,
         /// All repetitions of the request stayed without an answer.
         ///
         /// `likely`: the last ICMP error of packets to the peer. Any host can forge an ICMP
@@ -113,6 +118,7 @@ urxe_stack::errors! {
         /// The peer gave up before its request was accepted.
         #[error("{peer} has withdrawn its request")]
         Withdrawn { peer: SocketAddr } = ECONNABORTED,
+        /// No answer can arrive any more.
         #[error("the device of the connection was removed")]
         DeviceRemoved = ENODEV,
         /// The connection manager refuses for another reason.
@@ -164,10 +170,10 @@ urxe_stack::errors! {
     pub enum ResolveError {
         /// The same reasons as for a connection: addresses, devices, time limits.
         #[error(transparent)] Connect(#[from] ConnectError),
-        /// `private_data`: the private data of the program, padded with zeros to the length of the
-        /// message, for [`PrivateData::new`](super::PrivateData::new).
+        /// `peer_private_data`: the private data of the program, padded with zeros to the length of
+        /// the message, for [`PrivateData::new`](super::PrivateData::new).
         #[error("{peer} offers no datagram service: {status}{}", no_service(*peer, *status))]
-        Refused { peer: SocketAddr, status: SidrStatus, private_data: Vec<u8> } = ECONNREFUSED,
+        Refused { peer: SocketAddr, status: SidrStatus, peer_private_data: Vec<u8> } = ECONNREFUSED,
         /// The address handle of the service cannot be created.
         #[error(transparent)] Ah(#[from] CreateAhError),
     }

@@ -131,7 +131,7 @@ impl ListenerBuilder {
 /// let request: ConnectRequest = requests.next().unwrap()?;
 /// let peer: &PeerParameters = request.parameters();
 /// println!("queue pair {} asks for a connection", peer.qpn);
-/// assert!(request.private_data().starts_with(b"hello"));
+/// assert!(request.peer_private_data().starts_with(b"hello"));
 /// let connection = request.accept()?;
 /// # client.join().unwrap();
 /// # assert_eq!(connection.events().wait(None)?, cm::ConnectionEvent::Disconnected);
@@ -412,8 +412,8 @@ impl Iterator for Incoming<'_> {
 /// println!("{} asks for a connection", request.peer_addr());
 /// request.reject(b"not today")?;
 /// match client.join().unwrap().unwrap_err() {
-///     ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, private_data, .. } => {
-///         assert!(private_data.starts_with(b"not today"));
+///     ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, peer_private_data, .. } => {
+///         assert!(peer_private_data.starts_with(b"not today"));
 ///     }
 ///     other => panic!("{other}"),
 /// }
@@ -431,7 +431,7 @@ request_accessors!(ConnectRequest);
 impl ConnectRequest {
     /// Returns the private data of the peer, padded with zeros to the length of the message.
     #[must_use]
-    pub fn private_data(&self) -> PrivateData<'_> {
+    pub fn peer_private_data(&self) -> PrivateData<'_> {
         PrivateData::new(&self.param.private_data)
     }
 

@@ -96,6 +96,84 @@
 //! [`Connection::close`] completes the sends, disconnects and waits for the confirmation of the
 //! peer. [`Connection::disconnect`] and `drop` discard what is not acknowledged yet.
 //!
+//! # The death of a peer
+//! | event | this end notices | after |
+//! |---|---|---|
+//! | the peer closes, disconnects or drops the connection | a disconnection | a packet |
+//! | the peer's process ends otherwise, or is killed | a disconnection | at most 0.5 s |
+//! | the same, over the kernel's `rdma_rxe` | a disconnection | a packet |
+//! | the peer's host vanishes, this end sends | a send fails with `RetryExcErr` | 4.3 s |
+//! | the same, this end only waits | nothing, or a disconnection | see below |
+//!
+//! A disconnection is [`ConnectionEvent::Disconnected`]. The queue pair is in the error state then,
+//! and all its outstanding requests complete with `WrFlushErr`.
+//!
+//! A process that ends without dropping its connections cannot send messages. A second process, the
+//! [watcher](crate::DeviceBuilder::watcher), sends them in its place. It needs 0.4 s to repeat
+//! them. A peer counts as a vanished host if its watcher is off or dies with it, for example with
+//! its container.
+//!
+//! A send without an acknowledgement fails after `1 + retry_count` times
+//! [`ack_timeout`](Options::ack_timeout), by default 8 times 0.54 s. An end that only waits has two
+//! ways to notice that a host vanished:
+//!
+//! * [`DeviceBuilder::keep_alive`](crate::DeviceBuilder::keep_alive) at the accepting end,
+//! * messages of the program, such as a WRITE of no bytes at intervals.
+//!
+//! # Several connections on one completion queue
+//! A completion names its queue pair, so a table of queue pair numbers tells which peer it belongs
+//! to. [`WaitError::Failed`](crate::WaitError::Failed) contains a [`WcError`](crate::WcError),
+//! which names it, too. [`Connection::is_disconnected`] tells a peer that is gone from one that
+//! sent a bad request:
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use urxe::cm::{self, Connection, Listener, Options};
+//! use urxe::{Access, Device, Qpn, RecvRequest, WaitError, WcStatus};
+//!
+//! # type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+//! # fn main() -> Result<()> {
+//! # let here = Device::open_address([127, 49, 11, 31])?;
+//! # let there = Device::open_address([127, 49, 11, 32])?;
+//! # let listener = Listener::builder().device(&here).bind("127.49.11.31:0")?;
+//! # let to = listener.local_addr();
+//! # let client = || cm::prepare(to, &Options::new().device(&there))?.start();
+//! # let clients = [client()?, client()?];
+//! // The default capacities of two connections are 256 requests each.
+//! let (pd, cq) = (here.alloc_pd()?, here.create_cq(2 * 256)?);
+//! let options = Options::new().pd(&pd).cq(&cq);
+//! let inbox = pd.allocate(4096, Access::LOCAL_WRITE)?;
+//! let mut connections: HashMap<Qpn, Connection> = HashMap::new();
+//! for _ in 0..2 {
+//!     let pending = listener.wait(None)?.prepare(&options)?;
+//!     pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+//!     let connection = pending.establish()?;
+//!     connections.insert(connection.qp().qpn(), connection);
+//! }
+//! # let [first, _second] = clients.map(|client| pollster::block_on(client).unwrap());
+//! # let gone = first.local_addr();
+//! # drop(first);
+//! // One of the peers ends.
+//! match cq.wait_one(None) {
+//!     Ok(done) => println!("{} sent a message", connections[&done.qp_num].peer_addr()),
+//!     Err(WaitError::Failed(error)) => {
+//!         // More requests of this queue pair fail. Their completions find no entry.
+//!         let Some(connection) = connections.remove(&error.qp_num) else { return Ok(()) };
+//!         let peer = connection.peer_addr();
+//!         match connection.is_disconnected() {
+//!             true => println!("{peer} is gone"),
+//!             false => println!("{peer}: {error}"),
+//!         }
+//! #       assert_eq!((peer, error.status), (gone, WcStatus::WrFlushErr));
+//! #       assert!(connection.is_disconnected());
+//!     }
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # assert_eq!(connections.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Errors
 //! Each operation has an error type of its own: [`ConnectError`], [`ListenError`], [`CloseError`]
 //! and [`ResolveError`]. [`NoServiceError`] is the reason of all three when no device is available.
@@ -151,6 +229,26 @@
 //! }
 //! # assert_eq!(describe(CmaError::UnknownChannel), "the event channel does not exist");
 //! ```
+//!
+//! The error of a connection that is not established depends on the peer:
+//!
+//! | at the peer | error | after |
+//! |---|---|---|
+//! | a device is open, no program listens on the port | `Rejected`, [no service] | a round trip |
+//! | the program rejects or drops the request | `Rejected`, [by the program] | its answer |
+//! | no device: neither a program with urxe nor `rdma_rxe` | `Unreachable`, with ICMP | 77 s |
+//! | no host, or a firewall drops UDP port 4791 | `Unreachable` | 77 s |
+//!
+//! [`Options::timeout`] replaces the 77 s. The error of a thread that it ends is `TimedOut` in
+//! place of `Unreachable`.
+//!
+//! [no service]: RejReason::INVALID_SERVICE_ID
+//! [by the program]: RejReason::CONSUMER_DEFINED
+//!
+//! The order in which the two programs start matters only once a device is open at the peer's
+//! address: from then on, a request for a port without a listener is rejected at once. Before, this
+//! end repeats its request every 4.8 s, and a listener that starts meanwhile accepts it. A client
+//! that may start first connects again after `Rejected` with `INVALID_SERVICE_ID`.
 //!
 //! A peer that does not answer is reported after all repetitions of the request, or after
 //! [`Options::timeout`]. If an ICMP message arrived meanwhile, the error names it as the likely

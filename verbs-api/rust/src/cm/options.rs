@@ -121,6 +121,11 @@ impl Options {
 
     /// Sets one completion queue for sends and receives. The default is two new queues with as many
     /// entries as the queue pair has requests.
+    ///
+    /// The queue needs an entry for each request that can be outstanding: the sum of `max_send_wr`
+    /// and `max_recv_wr` of all connections that share it, by default 256 a connection. The
+    /// receives of a shared receive queue count once. [`CompletionQueue::resize`] enlarges the
+    /// queue. See [`Device::create_cq`] for the effect of an overflow.
     pub fn cq(self, cq: &CompletionQueue) -> Self {
         self.send_cq(cq).recv_cq(cq)
     }
@@ -149,13 +154,19 @@ impl Options {
         self
     }
 
-    /// Sets the number of outstanding sends.
+    /// Sets the number of outstanding sends. The default is 128. Posting more fails with
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull).
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.cap.max_send_wr = requests;
         self
     }
 
-    /// Sets the number of outstanding receives.
+    /// Sets the number of outstanding receives. The default is 128. Posting more fails with
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull).
+    ///
+    /// A message that finds no posted receive is not lost and takes no memory of this end. The peer
+    /// sends it again after [`min_rnr_timer`](Self::min_rnr_timer), as often as
+    /// [`rnr_retry_count`](Self::rnr_retry_count) allows, by default without limit.
     pub fn max_recv_wr(mut self, requests: u32) -> Self {
         self.cap.max_recv_wr = requests;
         self

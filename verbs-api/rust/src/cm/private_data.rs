@@ -36,7 +36,7 @@ use crate::memory::{RemoteBytesError, RemoteRegion};
 /// let options = options.private_data(&PrivateData::with_len(b"key\0"));
 /// let client = cm::prepare(listener.local_addr(), &options)?.start()?;
 /// let request = listener.wait(None)?;
-/// let data: PrivateData<'_> = request.private_data();
+/// let data: PrivateData<'_> = request.peer_private_data();
 /// assert_eq!(data.len(), cm::CONNECT_DATA_MAX);
 /// assert_eq!(data.content(), Some(&b"key\0"[..]));
 /// assert_eq!(data.trimmed(), b"\x04key");

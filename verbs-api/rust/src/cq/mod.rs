@@ -70,6 +70,7 @@ urxe_stack::errors! {
         #[error("the completion queue reports to a completion channel: \
                  arm the queue and wait there")]
         HasChannel = EINVAL,
+        /// The system call of the wait failed.
         #[error("cannot wait for an event descriptor: {errno}")]
         Descriptor { errno: OsError } = errno.raw_os_error(),
         /// No event can follow: the simulated network has no packet in flight and no running timer.
@@ -138,6 +139,14 @@ impl Device {
     /// Creates a completion queue of `capacity` entries (`ibv_create_cq`), for
     /// [`poll`](CompletionQueue::poll), [`wait`](CompletionQueue::wait) and
     /// [`next`](CompletionQueue::next).
+    ///
+    /// A queue needs an entry for each request of its queue pairs that can be outstanding. If a
+    /// completion finds no free entry, the queue overruns:
+    ///
+    /// * That completion is lost, and its queue pair enters the error state.
+    /// * [`Device::events`] reports [`CqErr`](crate::CqEventType::CqErr).
+    /// * Polls and waits return the completions that are in the queue, and then fail with
+    ///   [`CqError::Overrun`].
     ///
     /// # Errors
     /// Fails with [`CreateCqError`] if the capacity is 0 or exceeds the limit of the device, or if

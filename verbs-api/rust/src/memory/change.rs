@@ -22,11 +22,13 @@ urxe_stack::errors! {
     /// The reason why a region was not changed.
     #[derive(Debug, thiserror::Error)]
     pub enum ChangeRegionError {
+        /// The system has no memory for the new bytes of the region.
         #[error("cannot allocate {len} bytes: {error}")]
         Memory {
             len: usize,
             #[source] error: io::Error,
         } = error.raw_os_error().unwrap_or(ENOMEM),
+        /// A region stays on its device.
         #[error("the protection domain and the region belong to different devices")]
         OtherDevice = EINVAL,
         /// The region refuses the change.

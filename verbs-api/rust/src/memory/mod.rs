@@ -44,6 +44,7 @@ urxe_stack::errors! {
     /// The reason why a region was not allocated.
     #[derive(Debug, thiserror::Error)]
     pub enum AllocateError {
+        /// The system has no memory, or `len` is 0.
         #[error("cannot allocate {len} bytes: {error}")]
         Memory {
             len: usize,

@@ -10,6 +10,9 @@ use urxe_wire::Rkey;
 use super::slice::resolve_range;
 use crate::endpoint::{decimal, fields, hex, serde_as_text};
 
+/// The bytes of a word.
+const WORD: u64 = 8;
+
 /// A region of a peer, as returned by the peer's
 /// [`MemoryRegion::remote`](crate::MemoryRegion::remote).
 ///
@@ -119,6 +122,40 @@ impl RemoteRegion {
             return Err(RemoteSliceError { start, end, region_len: self.len });
         }
         Ok(Self { addr: self.addr.wrapping_add(start), len: end - start, rkey: self.rkey })
+    }
+
+    /// Returns the 8 bytes of number `index` in the region, for an atomic operation or an ATOMIC
+    /// WRITE. The region is an array of `u64`, and `index` counts from 0. Memory of
+    /// [`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate) has the alignment that
+    /// atomic operations need.
+    ///
+    /// ```
+    /// use urxe::{Access, ConnectOptions, RemoteSliceError, aio::AsyncQueuePair, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = Fabric::new(1);
+    /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+    /// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+    /// # let qp = AsyncQueuePair::builder().create(&pd)?;
+    /// # let peer = AsyncQueuePair::builder().create(&peer_pd)?;
+    /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+    /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// // Four counters.
+    /// let counters = peer_pd.allocate(4 * 8, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
+    /// let there = counters.remote();
+    /// pollster::block_on(qp.fetch_add(there.word(3)?, 5))?;
+    /// assert_eq!(counters.load_u64(3 * 8)?, 5);
+    /// let error: RemoteSliceError = there.word(4).unwrap_err();
+    /// assert_eq!(error, RemoteSliceError { start: 32, end: 40, region_len: 32 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`RemoteSliceError`] if the region has fewer bytes.
+    pub fn word(&self, index: u64) -> Result<Self, RemoteSliceError> {
+        let start = index.saturating_mul(WORD);
+        self.slice(start..start.saturating_add(WORD))
     }
 }
 

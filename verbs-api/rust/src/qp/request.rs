@@ -231,13 +231,16 @@ impl<'a> SendRequest<'a> {
         Self { op, data: data.into(), ..SendRequest::EMPTY }
     }
 
-    /// Returns a SEND, which fills the next receive of the peer.
+    /// Returns a SEND, which fills the next receive of the peer. The completion there has the
+    /// opcode [`Recv`](crate::WcOpcode::Recv) and the length in `byte_len`. If the peer has posted
+    /// no receive, the device repeats the SEND as often as `rnr_retry` of the connection allows.
     pub fn send(data: impl Into<Data<'a>>) -> Self {
         Self::new(SendOp::Send, data)
     }
 
-    /// Returns a SEND with four bytes of immediate data, which appear in the completion of the
-    /// peer.
+    /// Returns a SEND with four bytes of immediate data, which
+    /// [`imm_data`](crate::Completion::imm_data) of the peer's completion returns as this number.
+    /// Otherwise the request is as [`send`](Self::send).
     pub fn send_imm(data: impl Into<Data<'a>>, imm: u32) -> Self {
         Self::new(SendOp::SendImm { imm }, data)
     }
@@ -253,7 +256,42 @@ impl<'a> SendRequest<'a> {
     }
 
     /// Returns a WRITE that also completes one receive of the peer, with four bytes of immediate
-    /// data.
+    /// data. So the program of the peer learns that the data is in its memory.
+    ///
+    /// The receiver gets one completion in its receive queue, after all bytes are written:
+    ///
+    /// | field | value |
+    /// |---|---|
+    /// | `opcode` | [`RecvRdmaWithImm`](crate::WcOpcode::RecvRdmaWithImm) |
+    /// | `wr_id` | that of the receive, which is used up |
+    /// | `byte_len` | the number of written bytes |
+    /// | [`imm_data`](crate::Completion::imm_data) | `Some(imm)`, the same number |
+    ///
+    /// The memory of the receive stays unchanged, so a receive of [`Gather::EMPTY`] is enough. The
+    /// completion does not name the place of the data. If the peer has posted no receive, the
+    /// device repeats the request as it repeats a [`send`](Self::send).
+    ///
+    /// ```
+    /// use urxe::{Access, Data, Gather, RecvRequest, SendRequest, WcOpcode};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = urxe::sim::Fabric::new(1);
+    /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+    /// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+    /// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+    /// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+    /// # qp.connect(&peer.endpoint(), &Default::default())?;
+    /// # peer.connect(&qp.endpoint(), &Default::default())?;
+    /// let log = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// peer.post_recv(&RecvRequest::new(Gather::EMPTY).wr_id(7))?;
+    /// qp.post_send(&SendRequest::write_imm(Data::inline(b"record"), log.remote(), 42))?;
+    /// let received = peer_cq.wait_one(None)?;
+    /// assert_eq!(received.opcode, WcOpcode::RecvRdmaWithImm);
+    /// assert_eq!((received.wr_id, received.byte_len, received.imm_data()), (7, 6, Some(42)));
+    /// assert_eq!(log.read_vec(0, 6)?, b"record");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write_imm(data: impl Into<Data<'a>>, remote: impl Into<Remote>, imm: u32) -> Self {
         Self::new(SendOp::WriteImm { remote: remote.into(), imm }, data)
     }
@@ -265,7 +303,10 @@ impl<'a> SendRequest<'a> {
 
     /// Returns an atomic COMPARE AND SWAP of 8 bytes of the peer: if they equal `compare`, they
     /// become `swap`. The former value is stored in the 8 bytes of `old`, in the byte order of this
-    /// host.
+    /// host. The request succeeds whether or not it changed the memory: compare the former value.
+    ///
+    /// # Errors
+    /// As of [`fetch_add`](Self::fetch_add).
     pub fn compare_swap(
         old: impl Into<Gather<'a>>,
         remote: impl Into<Remote>,
@@ -277,6 +318,31 @@ impl<'a> SendRequest<'a> {
 
     /// Returns an atomic FETCH AND ADD, which adds `add` to 8 bytes of the peer and wraps. The
     /// former value is stored in the 8 bytes of `old`, in the byte order of this host.
+    ///
+    /// The peer treats its 8 bytes as a number in its own byte order, as
+    /// [`MemoryRegion::load_u64`](crate::MemoryRegion::load_u64) reads it. The packets have
+    /// big-endian numbers, so hosts of different byte order agree.
+    ///
+    /// The queue pair sends at most `max_rd_atomic` READs and atomics at a time
+    /// ([`ConnectOptions::max_rd_atomic`](crate::ConnectOptions::max_rd_atomic), by default 16).
+    /// More of them may be posted; they wait for earlier ones. Atomic operations of all queue pairs
+    /// of the peer's device exclude each other, and those of
+    /// [`MemoryRegion::fetch_add_u64`](crate::MemoryRegion::fetch_add_u64) there.
+    ///
+    /// # Errors
+    /// Posting fails with [`PostError`](crate::PostError):
+    ///
+    /// * `AtomicAlignment`: the remote address is not a multiple of 8.
+    /// * `AtomicLength`: `old` has not 8 bytes.
+    /// * `NoReadDepth`: `max_rd_atomic` is 0.
+    /// * `Unsupported`: the queue pair is not a reliable connection.
+    ///
+    /// The completion fails with these statuses:
+    ///
+    /// * `RemAccessErr`: the region of the peer lacks
+    ///   [`REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC), the connection does not grant it, or the
+    ///   key or the range is wrong.
+    /// * `LocProtErr`: the region of `old` lacks [`LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
     pub fn fetch_add(old: impl Into<Gather<'a>>, remote: impl Into<Remote>, add: u64) -> Self {
         Self::new(SendOp::FetchAdd { remote: remote.into(), add }, old)
     }

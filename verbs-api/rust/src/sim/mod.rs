@@ -87,7 +87,7 @@
 //! // In one thread, the request is sent before the thread waits for it.
 //! let connecting = cm::prepare("10.0.0.1:7471", &options)?.start()?;
 //! let request = listener.wait(None)?;
-//! assert!(request.private_data().starts_with(b"version 3"));
+//! assert!(request.peer_private_data().starts_with(b"version 3"));
 //! let accepted = request.accept()?;
 //! let connected = pollster::block_on(connecting)?;
 //! assert_eq!(connected.peer_parameters().qpn, accepted.qp().qpn());

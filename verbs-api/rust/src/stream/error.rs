@@ -42,20 +42,28 @@ urxe_stack::errors! {
         /// A message was not delivered.
         #[error("{peer} did not take the last bytes: {reason}; connect again")]
         Lost { peer: SocketAddr, reason: WcError } = ECONNABORTED,
+        /// Bytes that arrived before the violation were read.
         #[error("{peer} violated the protocol of rsockets: it sent more than this end had allowed, \
                  or a message that no version defines; this end has disconnected")]
         Violation { peer: SocketAddr } = libc::EPROTO,
+        /// The peer has dropped its stream, or has shut down both directions. Readers get the bytes
+        /// that it sent before.
         #[error("{peer} has ended the stream and reads no more; read its last bytes, and connect \
                  again to send more")]
         Ended { peer: SocketAddr } = libc::EPIPE,
+        /// The program wrote after `shutdown`. Reads go on.
         #[error("this end has shut its writing direction down; connect again to send more")]
         ShutDown = libc::EPIPE,
+        /// [`write_at`](super::RdmaStream::write_at) found no mapping. The stream goes on.
         #[error("{peer} has mapped no memory at offset {offset}: call write_at after the peer has \
                  said that it mapped the memory, and before it drops the mapping")]
         NotMapped { peer: SocketAddr, offset: u64 } = EINVAL,
+        /// [`write_at`](super::RdmaStream::write_at) wrote nothing. The stream goes on.
         #[error("{len} bytes from offset {offset} exceed the mapping of {peer}, which has {mapped} \
                  bytes from there")]
         OutsideMapping { peer: SocketAddr, offset: u64, len: usize, mapped: u64 } = EINVAL,
+        /// [`write_at`](super::RdmaStream::write_at) needs mappings. This end refuses them by
+        /// default.
         #[error("this end accepts no mappings of the peer: set StreamBuilder::peer_mappings")]
         NoPeerMappings = EOPNOTSUPP,
         /// The queue pair refuses a message.

@@ -165,7 +165,7 @@ impl RdmaListener {
 
     /// Answers a request. Returns `None` for a peer that has no rsocket.
     fn start(&self, request: ConnectRequest) -> io::Result<Option<Opening>> {
-        let Some(peer) = ConnData::parse(&request.private_data()) else {
+        let Some(peer) = ConnData::parse(&request.peer_private_data()) else {
             tracing::debug!(peer = %request.peer_addr(), "a request of no rsocket is rejected");
             // The request is answered in any case.
             let _ = request.reject(&[]);

@@ -92,20 +92,27 @@ urxe_stack::errors! {
     /// The reason why memory was not mapped. The region of the call is dropped.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     pub enum MapError {
+        /// The peer announced when it connected that it accepts no mappings.
         #[error("{peer} accepts no mappings: let its program set StreamBuilder::peer_mappings, or \
                  RDMA_IOMAPSIZE of its rsocket")]
         NoneAccepted { peer: SocketAddr } = EOPNOTSUPP,
+        /// `allowed`: the number that the peer announced when it connected.
         #[error("{peer} accepts {allowed} mappings and all are in use: drop one first")]
         Full { peer: SocketAddr, allowed: u32 } = ENOMEM,
+        /// The queue pair of the stream cannot use the region.
         #[error("the region belongs to another protection domain: allocate it in RdmaStream::pd")]
         OtherDomain = EINVAL,
+        /// `access`: the rights of the region.
         #[error("the peer may not write a region with {access:?}: allocate it with LOCAL_WRITE and \
                  REMOTE_WRITE")]
         NotWritable { access: Access } = EACCES,
+        /// `len`: the length of the region in bytes.
         #[error("a mapping of {len} bytes exceeds the {} bytes of the protocol", u32::MAX)]
         TooLong { len: usize } = EOVERFLOW,
+        /// The last byte of the mapping has no offset.
         #[error("{len} bytes from offset {offset} exceed the offsets of 64 bits")]
         OutOfRange { offset: u64, len: usize } = EOVERFLOW,
+        /// `other`: the offset of the mapping that exists.
         #[error("{len} bytes from offset {offset} overlap the mapping at offset {other}: drop that \
                  one first, or use another offset")]
         Overlaps { offset: u64, len: usize, other: u64 } = EINVAL,

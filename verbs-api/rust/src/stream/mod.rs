@@ -81,7 +81,9 @@
 //! | `SO_KEEPALIVE` | [`RdmaStream::keep_alive`] and a task |
 //! | `SO_SNDBUF`, `SO_RCVBUF` | [`StreamBuilder::send_buffer`], [`StreamBuilder::receive_buffer`] |
 //!
-//! `tokio::io::copy_bidirectional` makes a proxy from a TCP stream and an [`RdmaStream`].
+//! `tokio::io::copy_bidirectional` makes a proxy from a TCP stream and an [`RdmaStream`]. The
+//! example `stream_proxy` of the repository also passes a reset on, by
+//! [`abort`](RdmaStream::abort) in one direction and a linger time of 0 in the other.
 //!
 //! # Back-pressure
 //! A stream has a send buffer and a receive buffer of fixed sizes ([`StreamBuilder`]). A writer
@@ -91,10 +93,30 @@
 //!
 //! # Errors
 //! [`io::Error`](std::io::Error) contains a [`StreamError`], which names the peer and says what to
-//! do. Bytes that arrived before the error can be read first. A peer that violates the protocol is
-//! disconnected. A peer that died is reported to readers when it is disconnected, which urxe's
-//! watcher and kernels do for their processes. For hosts that vanish, see
-//! [`RdmaStream::keep_alive`].
+//! do. A reader gets all bytes that arrived before the error. After an error, all later calls of
+//! readers and writers fail with it.
+//!
+//! | event | `read`, after the last bytes | `write` | `shutdown` |
+//! |---|---|---|---|
+//! | the peer shuts down, or drops its [`OwnedWriteHalf`] | the end (0) | works | works |
+//! | the peer drops the stream | the end (0) | `Ended` | works |
+//! | the same, but bytes of the peer were lost | `Reset` or `Lost` | the same | the same |
+//! | the peer calls [`abort`](RdmaStream::abort) | `Reset` | `Reset` | `Reset` |
+//! | the peer's process ends without dropping, or is killed | `Reset` | `Reset` | `Reset` |
+//! | the peer's host vanishes, and this end sends nothing | waits | | |
+//! | the same, and this end has sent bytes or a keepalive | `Lost` | `Lost` | `Lost` |
+//! | this end shuts down | works | `ShutDown` | works |
+//! | the peer violates the protocol | `Violation` | `Violation` | `Violation` |
+//!
+//! A `write` only copies into the send buffer, so the bytes of a successful write may be lost. A
+//! successful `shutdown` means that the peer has them all.
+//!
+//! The times until an end sees `Reset` or `Lost` are those of
+//! [`cm`](crate::cm#the-death-of-a-peer): at most half a second if a process is killed, and eight
+//! times the [`ack_timeout`](StreamBuilder::ack_timeout) if a host vanishes, by default 4.3 s.
+//! Without [`RdmaStream::keep_alive`], a reader does not notice that a host vanished. The
+//! `io::ErrorKind` is `ConnectionReset` for `Reset`, `TimedOut` for `Lost` after a vanished host,
+//! and `BrokenPipe` for `Ended` and `ShutDown`.
 //!
 //! # Memory that the peer writes
 //! One end can map memory, and the other writes into it at an offset, by RDMA WRITE and without a

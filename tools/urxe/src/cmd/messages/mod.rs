@@ -120,8 +120,8 @@ impl ListenArgs {
         loop {
             let request = listener.wait(None)?;
             let from = request.peer_addr();
-            let is_transfer = request.private_data().starts_with(VERIFY);
-            if !is_transfer && !request.private_data().starts_with(LINES) {
+            let is_transfer = request.peer_private_data().starts_with(VERIFY);
+            if !is_transfer && !request.peer_private_data().starts_with(LINES) {
                 output::note(&format!("{from} is not `urxe connect`; its request is rejected"));
                 request.reject(LINES)?;
                 continue;

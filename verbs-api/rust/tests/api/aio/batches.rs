@@ -58,7 +58,7 @@ fn all_kinds_of_operations_keep_their_order() {
         a.qp.write(b"second", b.remote(0, 6)),
         a.qp.read(a.share(200, 9), b.remote(100, 9)),
         a.qp.atomic_write(b.remote(64, 8), 77),
-        a.qp.write_with_immediate(b"", b.remote(0, 0), 5).fenced(),
+        a.qp.write_imm(b"", b.remote(0, 0), 5).fenced(),
     ];
     pollster::block_on(a.qp.batch(operations)).unwrap();
     assert_eq!(a.region.read_vec(200, 9).unwrap(), b"from afar");

@@ -68,7 +68,7 @@ fn run(seed: u64) -> u64 {
     }
     tasks.spawn(async {
         for nr in 0..ROUNDS as u32 {
-            let _ = a.qp.send_with_immediate(&nr.to_be_bytes(), nr).await.unwrap();
+            let _ = a.qp.send_imm(&nr.to_be_bytes(), nr).await.unwrap();
             sent.set(nr + 1);
         }
     });

@@ -135,7 +135,7 @@ fn each_kind_of_operation_has_its_effect() {
     let rights = crate::common::ALL | Access::FLUSH_GLOBAL;
     let log = b.qp.pd().allocate(4096, rights).unwrap();
     pollster::block_on(async {
-        let written = a.qp.write_with_immediate(b"log", log.remote(), 9).await.unwrap();
+        let written = a.qp.write_imm(b"log", log.remote(), 9).await.unwrap();
         assert_eq!(written.opcode, WcOpcode::RdmaWrite);
         let message = b.qp.recv().await.unwrap();
         assert_eq!((message.len(), message.is_empty(), message.imm_data()), (0, true, Some(9)));

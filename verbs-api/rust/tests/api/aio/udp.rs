@@ -14,7 +14,7 @@ use super::{AsyncEnd, builder, over_udp, poll_once};
 /// Sends from one task and receives in another, on one queue pair.
 async fn ping(qp: AsyncQueuePair, rounds: u32) {
     for round in 0..rounds {
-        let _ = qp.send_with_immediate(b"ping", round).await.unwrap();
+        let _ = qp.send_imm(b"ping", round).await.unwrap();
         let answer = qp.recv().await.unwrap();
         assert_eq!((answer.to_vec(), answer.imm_data()), (b"pong".to_vec(), Some(round)));
     }
@@ -23,7 +23,7 @@ async fn ping(qp: AsyncQueuePair, rounds: u32) {
 async fn pong(qp: AsyncQueuePair, rounds: u32) {
     for _ in 0..rounds {
         let asked = qp.recv().await.unwrap().imm_data().unwrap();
-        let _ = qp.send_with_immediate(b"pong", asked).await.unwrap();
+        let _ = qp.send_imm(b"pong", asked).await.unwrap();
     }
 }
 
@@ -120,7 +120,7 @@ fn a_dropped_future_leaves_nobody_asleep() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             drop(polls);
-            let _ = pollster::block_on(b.qp.send_with_immediate(b"", round)).unwrap();
+            let _ = pollster::block_on(b.qp.send_imm(b"", round)).unwrap();
             assert_eq!(sleeps.join().unwrap(), Some(round));
         });
     }

@@ -17,8 +17,8 @@ fn private_data_and_parameters_go_both_ways() {
         .rnr_retry_count(6);
     let connecting = connecting(listener.local_addr(), options);
     let request = listener.wait(LONG).unwrap();
-    assert_eq!(request.private_data().len(), cm::CONNECT_DATA_MAX);
-    assert!(request.private_data().starts_with(b"what I want\0"));
+    assert_eq!(request.peer_private_data().len(), cm::CONNECT_DATA_MAX);
+    assert!(request.peer_private_data().starts_with(b"what I want\0"));
     assert_eq!(request.local_addr(), listener.local_addr());
     // The numbers of the two ends are swapped.
     let asked = request.parameters().clone();

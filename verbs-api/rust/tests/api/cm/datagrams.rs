@@ -24,12 +24,12 @@ fn a_service_is_found_and_takes_datagrams() {
     let options = Options::new().pd(&sender_pd).private_data(b"who serves?");
     let asking = std::thread::spawn(move || cm::resolve(to, &options).unwrap().wait().unwrap());
     let request = listener.wait(LONG).unwrap();
-    assert!(request.private_data().starts_with(b"who serves?\0"));
+    assert!(request.peer_private_data().starts_with(b"who serves?\0"));
     assert_eq!(request.local_addr(), to);
     assert_eq!(request.peer_addr().ip(), address(80, 2));
     request.accept(&qp, b"this one").unwrap();
     let service = asking.join().unwrap();
-    assert!(service.private_data.starts_with(b"this one\0"));
+    assert!(service.peer_private_data.starts_with(b"this one\0"));
     assert_eq!((service.qpn, service.qkey), (qp.qpn(), cm::DATAGRAM_QKEY));
 
     let sender = datagram_qp(&sender_pd, &sender_cq, cm::DATAGRAM_QKEY);
@@ -50,7 +50,7 @@ fn a_service_may_be_refused_absent_or_another_devices() {
     let options = client(81);
     let to = listener.local_addr();
     let refused = |resolving: cm::Resolving| match pollster::block_on(resolving).unwrap_err() {
-        ResolveError::Refused { status, private_data, .. } => (status, private_data),
+        ResolveError::Refused { status, peer_private_data, .. } => (status, peer_private_data),
         other => panic!("{other:?}"),
     };
     let asking = cm::resolve(to, &options).unwrap();

@@ -31,9 +31,9 @@ fn a_refusal_brings_private_data() {
     let connecting = connecting(listener.local_addr(), client(21));
     listener.wait(LONG).unwrap().reject(b"not today").unwrap();
     match connecting.join().unwrap().unwrap_err() {
-        ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, private_data, peer } => {
-            assert_eq!(private_data.len(), cm::REJECT_DATA_MAX);
-            assert!(private_data.starts_with(b"not today\0"));
+        ConnectError::Rejected { reason: RejReason::CONSUMER_DEFINED, peer_private_data, peer } => {
+            assert_eq!(peer_private_data.len(), cm::REJECT_DATA_MAX);
+            assert!(peer_private_data.starts_with(b"not today\0"));
             assert_eq!(peer, listener.local_addr());
         }
         other => panic!("{other:?}"),

@@ -221,8 +221,53 @@ fn an_aborted_stream_has_no_end() {
     let mut read = [0; 7];
     accepted.blocking().read_exact(&mut read).unwrap();
     connected.abort();
-    let error = accepted.blocking().read(&mut read).unwrap_err();
-    assert_eq!(reason(&error), StreamError::Reset { peer: accepted.peer_addr() });
+    assert_all_calls_fail(&accepted, StreamError::Reset { peer: accepted.peer_addr() });
+}
+
+/// Each call fails, and so does each later one.
+#[track_caller]
+pub(super) fn assert_all_calls_fail(stream: &RdmaStream, expected: StreamError) {
+    for _ in 0..2 {
+        let mut blocking = stream.blocking().timeout(LONG.unwrap());
+        assert_eq!(reason(&blocking.read(&mut [0]).unwrap_err()), expected, "read");
+        assert_eq!(reason(&blocking.write(b"more").unwrap_err()), expected, "write");
+    }
+    let mut blocking = stream.blocking().timeout(LONG.unwrap());
+    assert_eq!(reason(&blocking.shutdown().unwrap_err()), expected, "shutdown");
+    assert_eq!(reason(&blocking.read(&mut [0]).unwrap_err()), expected, "read at the end");
+}
+
+#[test]
+fn a_dropped_stream_whose_bytes_are_lost_is_a_reset() {
+    let fabric = Fabric::new(3);
+    let ([accepted, connected], device) = simulated_pair(&fabric);
+    fabric.pause(&device, PausedPackets::Drop, Duration::from_millis(1)).unwrap();
+    connected.blocking().write_all(b"lost").unwrap();
+    drop(connected);
+    // The device repeats that the connection has ended, at about the time at which a message of
+    // this end fails.
+    let first = reason(&accepted.blocking().read(&mut [0]).unwrap_err());
+    assert!(matches!(first, StreamError::Reset { .. } | StreamError::Lost { .. }), "{first}");
+    assert_all_calls_fail(&accepted, first);
+}
+
+/// A write copies into the send buffer, so the first ones succeed.
+#[test]
+fn a_writer_notices_after_eight_ack_timeouts_that_its_peer_vanished() {
+    let fabric = Fabric::new(4);
+    let ([_accepted, connected], device) = simulated_pair(&fabric);
+    fabric.pause(&device, PausedPackets::Drop, Duration::from_secs(3600)).unwrap();
+    let before = fabric.now();
+    connected.blocking().write_all(b"lost").unwrap();
+    let error = connected.blocking().read(&mut [0]).unwrap_err();
+    let waited = fabric.now() - before;
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let StreamError::Lost { reason: lost, .. } = reason(&error) else { panic!("{error}") };
+    assert_eq!(lost.status, urxe::WcStatus::RetryExcErr);
+    // 4.096 µs · 2^17 each. A message that lends memory may have left before.
+    let expected = Duration::from_nanos(8 * (4096 << 17));
+    assert!(waited.abs_diff(expected) < Duration::from_millis(500), "{waited:?}");
+    assert_all_calls_fail(&connected, reason(&error));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use urxe_rsocket::protocol::connect::{ConnData, VERSION};
 use urxe_rsocket::protocol::message::{Control, Message};
 use urxe_rsocket::protocol::segment::{Iomap, Segment};
 
+use super::ends::assert_all_calls_fail;
 use super::{bytes, eventually, reason};
 use crate::cm::{address, device};
 use crate::common::LONG;
@@ -96,9 +97,7 @@ fn violates(net: u8, before: &[u8], play: impl Fn(&Peer)) {
     assert_eq!(error, StreamError::Violation { peer: stream.peer_addr() });
     assert_eq!(read, before);
     eventually(|| peer.is_disconnected());
-    let error = stream.blocking().write(b"more").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidData);
-    assert!(stream.blocking().shutdown().is_err());
+    assert_all_calls_fail(&stream, error);
 }
 
 #[test]

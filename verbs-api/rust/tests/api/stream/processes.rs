@@ -9,6 +9,7 @@ use std::time::Duration;
 use urxe::Device;
 use urxe::stream::{RdmaStream, StreamError};
 
+use super::ends::assert_all_calls_fail;
 use super::{bytes, client, reason};
 use crate::cm::address;
 use crate::common::LONG;
@@ -100,6 +101,7 @@ fn a_process_that_dies_resets_its_streams() {
         let error = reading.join().unwrap().unwrap_err();
         assert_eq!(reason(&error), StreamError::Reset { peer: server.addr });
     });
+    assert_all_calls_fail(&stream, StreamError::Reset { peer: server.addr });
 }
 
 /// No one tells this end that the peer is gone, as when its host loses power.

@@ -16,7 +16,7 @@ fn both_ends_get_the_private_data_and_the_messages_of_the_other() {
     assert_eq!(listener.local_addr(), hosts.to());
     let client = hosts.ask(&hosts.options().private_data(b"version 3"));
     let request = listener.wait(None).unwrap();
-    assert!(request.private_data().starts_with(b"version 3\0"));
+    assert!(request.peer_private_data().starts_with(b"version 3\0"));
     assert_eq!(request.peer_addr().ip().to_string(), "10.0.0.2");
     let answer = Options::new().private_data(b"welcome");
     let accepted = request.prepare(&answer).unwrap().establish().unwrap();
@@ -36,9 +36,9 @@ fn a_rejection_has_its_reason_and_its_data() {
     let hosts = Hosts::new(2);
     let listener = hosts.listener();
     let rejected = |client: cm::Establishing| match pollster::block_on(client).unwrap_err() {
-        ConnectError::Rejected { peer, reason, private_data } => {
+        ConnectError::Rejected { peer, reason, peer_private_data } => {
             assert_eq!(peer, hosts.to());
-            (reason, private_data)
+            (reason, peer_private_data)
         }
         other => panic!("{other:?}"),
     };
@@ -90,11 +90,11 @@ fn a_repeated_request_waits_for_room_in_the_backlog() {
         [b"first ", b"second"].map(|data| hosts.ask(&hosts.options().private_data(data)));
     hosts.fabric.run_for(Duration::from_secs(1)).unwrap();
     let request = listener.try_next().unwrap();
-    assert!(request.private_data().starts_with(b"first"));
+    assert!(request.peer_private_data().starts_with(b"first"));
     assert!(listener.try_next().is_none(), "the backlog has room for one");
     let accepted = [request.accept().unwrap(), {
         let request = listener.wait(LONG).unwrap();
-        assert!(request.private_data().starts_with(b"second"));
+        assert!(request.peer_private_data().starts_with(b"second"));
         request.accept().unwrap()
     }];
     assert!(hosts.now() > Duration::from_secs(4), "the REQ was repeated: {:?}", hosts.now());
@@ -118,7 +118,7 @@ fn two_connections_and_two_ports_do_not_mix() {
     let clients = [from(&hosts.client, b"client"), from(&third, b"third ")];
     let accepted = [b"client", b"third "].map(|name| {
         let request = listener.wait(None).unwrap();
-        assert!(request.private_data().starts_with(name));
+        assert!(request.peer_private_data().starts_with(name));
         request.accept().unwrap()
     });
     let connected = clients.map(|client| pollster::block_on(client).unwrap());

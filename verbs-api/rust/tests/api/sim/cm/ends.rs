@@ -55,6 +55,19 @@ fn closing_and_dropping_lose_no_acknowledged_message() {
 }
 
 #[test]
+fn a_send_fails_after_eight_ack_timeouts_if_the_host_of_its_peer_vanished() {
+    let hosts = Hosts::new(9);
+    let (_accepted, connected) = hosts.connect(&hosts.listener());
+    hosts.fabric.pause(&hosts.server, PausedPackets::Drop, Duration::from_secs(3600)).unwrap();
+    let before = hosts.now();
+    connected.qp().post_send(&SendRequest::send(Data::inline(b"?"))).unwrap();
+    assert_eq!(status(connected.send_cq()), WcStatus::RetryExcErr);
+    // 4.096 µs · 2^17 each.
+    let (waited, expected) = (hosts.now() - before, Duration::from_nanos(8 * (4096 << 17)));
+    assert!((expected..expected + expected / 8).contains(&waited), "{waited:?}");
+}
+
+#[test]
 fn closing_reports_a_peer_that_is_gone() {
     let hosts = Hosts::new(3);
     let (_accepted, connected) = hosts.connect(&hosts.listener());

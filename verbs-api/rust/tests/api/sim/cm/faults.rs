@@ -167,9 +167,9 @@ fn run(seed: u64) -> (Duration, u64) {
                 }
             };
             match smol::future::block_on(smol::future::or(client, reject)).unwrap_err() {
-                ConnectError::Rejected { reason, private_data, .. } => {
+                ConnectError::Rejected { reason, peer_private_data, .. } => {
                     assert_eq!(reason, RejReason::CONSUMER_DEFINED, "seed {seed}");
-                    assert!(private_data.starts_with(&[round; 4]), "seed {seed}");
+                    assert!(peer_private_data.starts_with(&[round; 4]), "seed {seed}");
                 }
                 other => panic!("seed {seed}: {other:?}"),
             }
@@ -177,7 +177,7 @@ fn run(seed: u64) -> (Duration, u64) {
         }
         // A REQ of a round before may have been late.
         let request = std::iter::repeat_with(|| listener.wait(None).unwrap())
-            .find(|request| request.private_data().starts_with(&[round; 8]))
+            .find(|request| request.peer_private_data().starts_with(&[round; 8]))
             .unwrap();
         let accepted = request.accept();
         let connected = pollster::block_on(client).unwrap();

@@ -27,11 +27,11 @@ fn a_service_is_found_over_a_bad_link_and_takes_datagrams() {
         let options = hosts.options().pd(&own_pd).private_data(b"who serves?");
         let asking = cm::resolve(hosts.to(), &options).unwrap();
         let request = pollster::block_on(listener.next()).unwrap();
-        assert!(request.private_data().starts_with(b"who serves?\0"));
+        assert!(request.peer_private_data().starts_with(b"who serves?\0"));
         request.accept(&qp, b"this one").unwrap();
         let service = asking.wait().unwrap();
         assert_eq!((service.qpn, service.qkey), (qp.qpn(), cm::DATAGRAM_QKEY));
-        assert!(service.private_data.starts_with(b"this one\0"));
+        assert!(service.peer_private_data.starts_with(b"this one\0"));
         hosts.fabric.heal();
         let own_cq = hosts.client.create_cq(16).unwrap();
         let sender = datagram_qp(&own_pd, &own_cq, cm::DATAGRAM_QKEY);
@@ -46,7 +46,7 @@ fn a_service_is_found_over_a_bad_link_and_takes_datagrams() {
 fn a_service_is_refused_absent_or_silent() {
     let hosts = Hosts::new(7);
     let refused = |asking: cm::Resolving| match pollster::block_on(asking).unwrap_err() {
-        ResolveError::Refused { status, private_data, .. } => (status, private_data),
+        ResolveError::Refused { status, peer_private_data, .. } => (status, peer_private_data),
         other => panic!("{other:?}"),
     };
     let ask = || cm::resolve(hosts.to(), &hosts.options()).unwrap();
