@@ -18,6 +18,9 @@
 //! | ends its data, and still reads | the same |
 //! | TCP reset | [`RdmaStream::abort`]: the peer reads `StreamError::Reset` |
 //! | any `StreamError`: a reset, a killed process, a vanished host | TCP reset |
+//!
+//! The kernel reports a TCP reset to one call. If the TCP program writes at that time, its write
+//! fails, and a later read returns the end of the stream.
 
 use std::convert::Infallible;
 use std::error::Error;

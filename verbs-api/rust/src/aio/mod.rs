@@ -264,11 +264,14 @@ impl AsyncQueuePair {
     /// The future fails with [`OperationError`]:
     ///
     /// * `Failed` with `RemAccessErr`: the region of the peer lacks
-    ///   [`REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC), the connection does not grant it, or the
-    ///   key or the range is wrong. The queue pair is in the error state then.
+    ///   [`REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC), or the key or the range is wrong.
+    /// * `Failed` with `RemInvReqErr`: [`access`](ConnectOptions::access) of the peer's connection
+    ///   lacks `REMOTE_ATOMIC`, or `max_rd_atomic` exceeds `max_dest_rd_atomic` of the peer.
     /// * `Post` with `AtomicAlignment`: the remote address is not a multiple of 8.
     /// * `Post` with `NoReadDepth`: the connection allows no READs and atomics.
     /// * `Post` with `Unsupported`: the queue pair is unreliable.
+    ///
+    /// After `Failed` the queue pair is in the error state.
     pub fn fetch_add(&self, remote: impl Into<Remote>, add: u64) -> AtomicOperation<'_> {
         let op = SendOp::FetchAdd { remote: remote.into(), add };
         AtomicOperation(Operation::new(self, Work::new(op, Local::Value), None))

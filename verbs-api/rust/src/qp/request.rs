@@ -340,8 +340,9 @@ impl<'a> SendRequest<'a> {
     /// The completion fails with these statuses:
     ///
     /// * `RemAccessErr`: the region of the peer lacks
-    ///   [`REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC), the connection does not grant it, or the
-    ///   key or the range is wrong.
+    ///   [`REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC), or the key or the range is wrong.
+    /// * `RemInvReqErr`: [`access`](crate::ConnectOptions::access) of the peer's connection lacks
+    ///   `REMOTE_ATOMIC`, or `max_rd_atomic` exceeds `max_dest_rd_atomic` of the peer.
     /// * `LocProtErr`: the region of `old` lacks [`LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
     pub fn fetch_add(old: impl Into<Gather<'a>>, remote: impl Into<Remote>, add: u64) -> Self {
         Self::new(SendOp::FetchAdd { remote: remote.into(), add }, old)

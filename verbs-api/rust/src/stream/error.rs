@@ -19,13 +19,14 @@ urxe_stack::errors! {
     ///
     /// /// Returns whether the client should connect again.
     /// fn is_lost(error: &io::Error) -> bool {
-    ///     let reason = error.get_ref().and_then(|error| error.downcast_ref::<StreamError>());
+    ///     let reason = StreamError::of(error);
     ///     matches!(reason, Some(StreamError::Reset { .. } | StreamError::Lost { .. }))
     /// }
     ///
     /// let error = io::Error::from(StreamError::Reset { peer: ([10, 0, 0, 1], 7471).into() });
     /// assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     /// assert!(is_lost(&error));
+    /// assert_eq!(StreamError::of(&ErrorKind::TimedOut.into()), None);
     /// println!("{error}");
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +71,15 @@ urxe_stack::errors! {
         #[error(transparent)] Post(#[from] PostError),
         /// The thread or the task cannot wait.
         #[error(transparent)] Wait(#[from] WaitError),
+    }
+}
+
+impl StreamError {
+    /// Returns the reason that `error` contains, or `None` for an error of another source, such as
+    /// a TCP stream or a connection that was not established.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
     }
 }
 

@@ -41,6 +41,63 @@ fn operations_wait_for_the_send_queue_in_the_order_of_their_first_polls() {
     }
 }
 
+/// Returns the failure of an atomic addition on a connection of its own.
+fn failed_add(
+    options: &ConnectOptions,
+    builder: AsyncQueuePairBuilder,
+    rights: Access,
+    offset: u64,
+) -> OperationError {
+    let fabric = Fabric::new(1);
+    let pds = [1, 2].map(|host| fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap());
+    let [qp, peer] = pds.each_ref().map(|pd| builder.clone().create(pd).unwrap());
+    qp.connect(&peer.endpoint(), options).unwrap();
+    peer.connect(&qp.endpoint(), options).unwrap();
+    let counters = pds[1].allocate(64, rights).unwrap();
+    let word = counters.remote().slice(offset..).unwrap();
+    let error = pollster::block_on(qp.fetch_add(word, 1)).unwrap_err();
+    assert!(counters.read_vec(0, 64).unwrap().iter().all(|byte| *byte == 0));
+    error
+}
+
+#[test]
+fn the_errors_of_atomic_operations_are_those_of_their_page() {
+    let (usual, rights) = (ConnectOptions::new(), Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
+    let status = |options, rights| match failed_add(&options, builder(), rights, 0) {
+        OperationError::Failed(error) => error.status,
+        other => panic!("{other}"),
+    };
+    let others = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    assert_eq!(status(usual, others), WcStatus::RemAccessErr);
+    assert_eq!(status(usual.access(Access::REMOTE_READ), rights), WcStatus::RemInvReqErr);
+    let post = |options, builder, offset| match failed_add(&options, builder, rights, offset) {
+        OperationError::Post(error) => error,
+        other => panic!("{other}"),
+    };
+    let PostError::AtomicAlignment { addr } = post(usual, builder(), 4) else { panic!() };
+    assert_eq!(addr % 8, 4);
+    assert_eq!(post(usual.max_rd_atomic(0), builder(), 0), PostError::NoReadDepth);
+    let unreliable = PostError::Unsupported { qp_type: QpType::Uc };
+    assert_eq!(post(usual, builder().unreliable(), 0), unreliable);
+}
+
+/// More of them than the connection allows at a time wait for earlier ones.
+#[test]
+fn atomic_operations_beyond_max_rd_atomic_wait() {
+    let fabric = Fabric::new(1);
+    let [a, b] = [1, 2].map(|host| fabric.device([10, 0, 0, host]).unwrap().alloc_pd().unwrap());
+    let (qp, peer) = (builder().create(&a).unwrap(), builder().create(&b).unwrap());
+    let options = ConnectOptions::new().max_rd_atomic(2);
+    qp.connect(&peer.endpoint(), &options).unwrap();
+    peer.connect(&qp.endpoint(), &options).unwrap();
+    let counter = b.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC).unwrap();
+    let mut adds: Vec<_> = (0..20).map(|_| qp.fetch_add(counter.remote(), 1)).collect();
+    assert!(adds.iter_mut().all(|add| poll_once(add).is_pending()));
+    for (nr, add) in adds.into_iter().enumerate() {
+        assert_eq!(pollster::block_on(add).unwrap(), nr as u64);
+    }
+}
+
 #[test]
 fn a_failed_operation_names_itself_and_all_others_resolve() {
     let fabric = Fabric::new(1);

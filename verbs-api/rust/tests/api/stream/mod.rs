@@ -73,8 +73,7 @@ fn bytes(positions: std::ops::Range<u64>) -> Vec<u8> {
 /// Returns the reason that an error contains.
 #[track_caller]
 fn reason(error: &io::Error) -> StreamError {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    *inner.unwrap_or_else(|| panic!("{error:?}"))
+    StreamError::of(error).unwrap_or_else(|| panic!("{error:?}"))
 }
 
 /// Repeats `check` until it returns true.
