@@ -4,3 +4,8 @@ pub mod kernel;
 pub mod process;
 pub mod programs;
 pub mod sim;
+
+/// The Rust programs of the book, which run as tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust.md")]
+pub struct BookPrograms;

@@ -16,10 +16,11 @@ use crate::page::{escaped, quoted};
 use crate::table::{self, Cell};
 
 /// Pages and sections of docs that are manual pages, or parts of one. The first match counts.
-const REFERENCES: [(&str, &str); 8] = [
+const REFERENCES: [(&str, &str); 9] = [
     ("environment.md#faults", "urxe-faults(7)"),
     ("#faults", "urxe-faults(7)"),
     ("environment.md", "urxe-environment(7)"),
+    ("faults.md", "urxe-faults(7)"),
     ("devices.md", "urxe-link(1)"),
     ("captures.md", "urxe-decode(1)"),
     ("c-programs.md", "liburxe(7)"),

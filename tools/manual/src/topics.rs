@@ -4,6 +4,7 @@ use crate::markdown::{self, introduction, section};
 use crate::page::Page;
 
 const ENVIRONMENT: &str = include_str!("../../../docs/environment.md");
+const FAULTS: &str = include_str!("../../../docs/faults.md");
 const C_PROGRAMS: &str = include_str!("../../../docs/c-programs.md");
 
 /// A page: its name, its line in NAME, its sections, and the pages of SEE ALSO.
@@ -40,7 +41,7 @@ const TOPICS: [Topic; 3] = [
         about: "faults of received packets, which follow a seed",
         sections: &[
             ("DESCRIPTION", Section(ENVIRONMENT, "Faults")),
-            ("EXAMPLES", Section(C_PROGRAMS, "Bad networks")),
+            ("EXAMPLES", Section(FAULTS, "Both directions")),
         ],
         see_also: "urxe-run(1), urxe-decode(1), urxe-environment(7)",
     },

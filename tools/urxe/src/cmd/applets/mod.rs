@@ -118,7 +118,7 @@ enum AppletError {
     /// The system has no command for what urxe does not do.
     #[error(
         "urxe does not handle these arguments and passes them on, but the system has no {name}; \
-         install it, or see docs/devices.md for what urxe handles"
+         install it, or see docs/from-rdma-rxe.md for what urxe handles"
     )]
     NoCommand { name: String },
     /// The system's command cannot be started.

@@ -31,6 +31,7 @@ ordinary user. `tests/programs/recipes.toml` describes them. A recipe passes if
 - something compares the data,
 - a capture has the named packets and at least the named payload, with correct ICRCs.
 
+<!-- not run: needs root, and installs many packages -->
 ```sh
 sudo -E cargo xtask recipes --install          # all recipes, with their packages
 sudo -E cargo xtask recipes fio nixl           # recipes whose names begin so
