@@ -1,13 +1,14 @@
 //! Checks of the structure that the compiler does not make: the crates and modules that each crate
 //! and module may use, readers of environment variables, sizes of files, lengths of lines,
-//! language, spelling, licences and sources of dependencies, examples of the Rust API, the tests
-//! that SECURITY.md names, names in the public interface of `urxe`, and the fields that a registry
-//! needs.
+//! language, spelling, links of pages, licences and sources of dependencies, examples of the Rust
+//! API, the tests that SECURITY.md names, names in the public interface of `urxe`, and the fields
+//! that a registry needs.
 
 pub mod crates;
 pub mod environment;
 pub mod examples;
 pub mod lines;
+pub mod links;
 pub mod modules;
 pub mod prose;
 pub mod public;
@@ -109,6 +110,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
 
+    use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+
     use super::*;
 
     /// Variables that a program sets for its child processes.
@@ -129,5 +132,56 @@ mod tests {
             }
         }
         assert!(missing.is_empty(), "docs/environment.md has no row for {missing:?}");
+    }
+
+    /// Texts of other programs in the headings of docs/troubleshooting.md.
+    const FOREIGN: [&str; 8] = [
+        "' from LD_PRELOAD cannot be preloaded",
+        "ASan runtime does not come first",
+        "Failed to get IB devices list: Function not implemented",
+        "IB device 'mlx5_0' wasn't found",
+        "No IB devices found",
+        "fi_info -p verbs",
+        "is not a supported wheel on this platform",
+        "urxe pingpong",
+    ];
+
+    /// Returns the texts in the headings of a page, split at `…` and at the number of the port,
+    /// which error messages have as an argument. Single words are no texts.
+    fn error_texts(page: &str) -> BTreeSet<String> {
+        let (mut texts, mut is_heading) = (BTreeSet::new(), false);
+        for event in Parser::new(page) {
+            match event {
+                Event::Start(Tag::Heading { .. }) => is_heading = true,
+                Event::End(TagEnd::Heading(_)) => is_heading = false,
+                Event::Code(code) if is_heading => {
+                    let code = code.replace("4791", "…");
+                    let parts = code.split('…').map(str::trim).filter(|part| part.contains(' '));
+                    texts.extend(parts.map(str::to_owned));
+                }
+                _ => {}
+            }
+        }
+        texts
+    }
+
+    #[test]
+    fn each_error_text_of_the_page_is_in_a_source() {
+        let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+        let mut texts = error_texts(&page);
+        assert!(texts.len() > 25, "{texts:?}");
+        for foreign in FOREIGN {
+            assert!(texts.remove(foreign), "remove {foreign} from FOREIGN");
+        }
+        for file in tracked(&["*.rs", "*.py"]).unwrap() {
+            if !file.ends_with("tools/xtask/src/structure.rs") {
+                let source = fs::read_to_string(root().join(file)).unwrap();
+                // A text goes on behind a backslash at the end of a line.
+                let mut source = source.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+                source = source.replace("\\\n", "");
+                texts.retain(|text| !source.contains(text));
+            }
+        }
+        assert!(texts.is_empty(), "no source prints {texts:#?}, which docs/troubleshooting.md has");
     }
 }

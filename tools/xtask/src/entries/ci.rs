@@ -22,7 +22,7 @@ use crate::structure::need_typos;
 type Call = (&'static str, &'static [&'static str]);
 
 /// The tasks that run first, before the parallel part.
-const FIRST: [Call; 3] = [("fmt", &[]), ("structure", &[]), ("clippy", &[])];
+const FIRST: [Call; 4] = [("fmt", &[]), ("structure", &[]), ("book", &[]), ("clippy", &[])];
 /// The lane of tests in time.
 const TIMED: [Call; 7] = [
     ("test", &[]),

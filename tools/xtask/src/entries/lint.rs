@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::none;
 use crate::run::{Runner, cargo, target_folder};
 use crate::structure::{
-    crates, deny, environment, examples, has_deny, lines, modules, prose, public, publish,
+    crates, deny, environment, examples, has_deny, lines, links, modules, prose, public, publish,
     security, small, typos, typos_program,
 };
 
@@ -50,13 +50,14 @@ pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     ("crates", crates::check),
     ("publish", publish::check),
     ("modules", modules::check),
     ("environment", environment::check),
     ("examples", examples::check),
     ("lines", lines::check),
+    ("links", links::check),
     ("small", small::check),
     ("prose", prose::check),
     ("security", security::check),

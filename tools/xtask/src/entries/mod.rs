@@ -2,6 +2,7 @@
 
 mod abi_fuzz;
 mod arm;
+mod book;
 mod ci;
 mod clauses;
 mod deep;
@@ -24,11 +25,12 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 34] = [
+const TASKS: [(&str, Task); 35] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
     ("doc", lint::doc),
+    ("book", book::book),
     ("test", test::test),
     ("sim", test::sim),
     ("loom", deep::loom),
@@ -70,6 +72,7 @@ Before a commit:
   structure [CHECK]         5 s  dependencies, sizes, language, examples of the Rust API
   clippy                  1 min  lints; a warning is an error
   doc                     1 min  the documentation; a warning is an error
+  book                     10 s  the book of docs, without warnings and dead links
   test                    4 min  all tests that need neither root nor packages
 
 By the changed part:
