@@ -286,12 +286,6 @@ impl Play {
         Ok(command)
     }
 
-    /// Returns the libraries of urxe, for programs that do not find them by their names.
-    fn preload(&self) -> String {
-        let folder = self.order.urxe.with_file_name("../lib/urxe");
-        ["liburxe.so", "liburxe_sysfs.so"].map(|name| show(&folder.join(name))).join(":")
-    }
-
     fn replaced(&self, mode: Mode, folder: &Path, text: &str) -> String {
         let counts = &self.recipe.counts;
         let count = if mode == Mode::Captured { counts.first() } else { counts.last() };
@@ -299,7 +293,6 @@ impl Play {
             ("dir".to_owned(), show(folder)),
             ("here".to_owned(), show(&folder.join("scripts"))),
             ("python".to_owned(), show(&self.order.python)),
-            ("preload".to_owned(), self.preload()),
             ("n".to_owned(), count.map(u64::to_string).unwrap_or_default()),
         ]);
         if let Some(path) = &self.order.path {

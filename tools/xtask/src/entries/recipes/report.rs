@@ -58,7 +58,7 @@ const MIDDLE: &str = "
 ## Commands
 
 Each command follows `urxe run --`, in a copy of `tests/programs/recipes`. The last column has the
-reason for each variable and option. `{preload}` stands for urxe's libraries.
+reason for each variable and option.
 
 ";
 

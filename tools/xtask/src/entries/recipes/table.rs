@@ -8,7 +8,6 @@
 //! | `{dir}` | an empty folder, in which the programs start |
 //! | `{here}` | a copy of `tests/programs/recipes` |
 //! | `{python}` | Python of the recipe's virtual environment, or Debian's |
-//! | `{preload}` | the libraries of urxe, for `LD_PRELOAD` |
 //! | `{path}` | the folder that `--path` names |
 //! | `{n}` | the first of `counts`; with `--speed` the second |
 //! | `{0}`, `{1}`, … | the entries of a row of `each` |
