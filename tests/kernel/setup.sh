@@ -12,6 +12,10 @@
 #   verbs/root/    libibverbs with its header, its provider and the libraries that they load
 #   verbs/stamp    its version
 #
+# --kernel newest prepares, besides these kernels, the newest one of trixie-backports and sid. Its files
+# come from several packages, whose names are linux-binary-..., linux-modules-... and linux-base-...
+#   newest/root/, newest/stamp
+#
 # --arch arm64 prepares guests with AArch64 kernels in the folder "arm64" of the cache folder. It
 # has the same folders, and the guest's programs of that architecture:
 #   programs/root/  the packages with all that they depend on
@@ -27,13 +31,15 @@ packages='qemu-system-x86 busybox-static kmod xz-utils iproute2 tcpdump util-lin
 cache=${URXE_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/urxe/kernels}
 
 refresh=
+newest=
 arch=amd64
 while [ $# -gt 0 ]; do
 	case "$1 ${2-}" in
 		'--refresh '*) refresh=1 ;;
 		'--packages '*) echo $packages; exit 0 ;;
+		'--kernel newest') newest=1; shift ;;
 		'--arch amd64' | '--arch arm64') arch=$2; shift ;;
-		*) echo "usage: $0 [--packages | [--refresh] [--arch amd64 | --arch arm64]]" >&2; exit 2 ;;
+		*) echo "usage: $0 [--packages | [--refresh] [--kernel newest] [--arch amd64 | --arch arm64]]" >&2; exit 2 ;;
 	esac
 	shift
 done
@@ -65,6 +71,29 @@ image_of() {
 		sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
 }
 
+# unpack_kernel SERIES OPTIONS-OF-APT PACKAGE...
+unpack_kernel() {
+	dir=$cache/$1
+	options=$2
+	shift 2
+	rm -rf "$dir/root" "$dir/stamp"
+	mkdir -p "$dir/root"
+	(cd "$dir" && apt-get -qq $options download "$@" 2>"$dir/download.log") || { cat "$dir/download.log" >&2; exit 1; }
+	for package in "$dir"/*.deb; do dpkg -x "$package" "$dir/root"; done
+	rm -f "$dir"/*.deb "$dir/download.log"
+	# Packages of Debian 13 have usr/lib/modules, but depmod and the image builder read
+	# lib/modules.
+	[ -d "$dir/root/lib/modules" ] || ln -s usr/lib "$dir/root/lib"
+	for modules in "$dir"/root/lib/modules/*; do
+		# A split package keeps the kernel beside its modules.
+		if [ -f "$modules/vmlinuz" ]; then
+			mkdir -p "$dir/root/boot"
+			ln -s "../lib/modules/${modules##*/}/vmlinuz" "$dir/root/boot/vmlinuz-${modules##*/}"
+		fi
+		PATH=$PATH:/usr/sbin:/sbin depmod -b "$dir/root" "${modules##*/}"
+	done
+}
+
 # kernel SERIES META-PACKAGE
 kernel() {
 	dir=$cache/$1
@@ -83,19 +112,50 @@ kernel() {
 		echo "kernel $1: $image, still the newest"
 		return
 	fi
-	rm -rf "$dir"
-	mkdir -p "$dir/root"
-	(cd "$dir" && apt-get -qq $foreign download "$image" 2>"$dir/download.log") || { cat "$dir/download.log" >&2; exit 1; }
-	dpkg -x "$dir"/*.deb "$dir/root"
-	rm -f "$dir"/*.deb "$dir/download.log"
-	# Packages of Debian 13 have usr/lib/modules, but depmod and the image builder read
-	# lib/modules.
-	[ -d "$dir/root/lib/modules" ] || ln -s usr/lib "$dir/root/lib"
-	for modules in "$dir"/root/lib/modules/*; do
-		PATH=$PATH:/usr/sbin:/sbin depmod -b "$dir/root" "${modules##*/}"
-	done
+	unpack_kernel "$1" "$foreign" "$image"
 	echo "$image" >"$dir/stamp"
 	echo "kernel $1: $image, unpacked into $dir"
+}
+
+# of_suites SUITE...: sets $apart to options for package lists of these suites of Debian. They are
+# separate from the lists of this machine, in the folder $dir, and come from the same archive.
+of_suites() {
+	archive=$(apt-cache policy libibverbs1 | sed -n 's/^ *[0-9]* \([a-z]*:[^ ]*\) [a-z]*\/main .*/\1/p' | head -n 1)
+	[ -n "$archive" ] || { echo "no Debian archive in this apt's sources" >&2; exit 1; }
+	lists=$dir/lists
+	rm -rf "$lists"
+	mkdir -p "$lists/partial"
+	for suite in "$@"; do echo "deb $archive $suite main"; done >"$dir/sources"
+	# shellcheck disable=SC2089,SC2090
+	apart="-o Dir::Etc::sourcelist=$dir/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$lists \
+		-o Dir::State::status=/dev/null -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+		-o APT::Sandbox::User=root -o APT::Architecture=$arch -o APT::Architectures=$arch"
+	as_root apt-get -qq $apart update
+}
+
+newest_kernel() {
+	dir=$cache/newest
+	if [ -z "$refresh" ] && [ -s "$dir/stamp" ]; then
+		echo "newest kernel: $(cat "$dir/stamp"), already here"
+		return
+	fi
+	of_suites trixie-backports sid
+	# "linux-image-amd64 | 7.2.13-1 | ...", a line for each version. backports has a lower priority, so
+	# apt's candidate is not always the newest.
+	version=
+	for each in $(apt-cache $apart madison linux-image-$arch | cut -d '|' -f 2); do
+		if [ -z "$version" ] || dpkg --compare-versions "$each" gt "$version"; then version=$each; fi
+	done
+	[ -n "$version" ] || { echo "newest kernel: no linux-image-$arch in trixie-backports and sid" >&2; exit 1; }
+	image=$(apt-cache $apart show "linux-image-$arch=$version" | sed -n 's/^Depends:.*\(linux-image-[0-9][^ ,]*\).*/\1/p')
+	parts=
+	for part in binary modules base; do
+		parts="$parts linux-$part-${image#linux-image-}"
+	done
+	unpack_kernel newest "$apart" $parts
+	rm -rf "$dir/lists" "$dir/sources"
+	echo "$image" >"$dir/stamp"
+	echo "newest kernel: $image, unpacked into $dir"
 }
 
 # The packages that the guest's program is compiled against and runs with.
@@ -108,18 +168,9 @@ verbs() {
 		return
 	fi
 	update_once
-	# A package list of Debian 13, separate from the list of this machine, from the same
-	# archive.
-	archive=$(apt-cache policy libibverbs1 | sed -n 's/^ *[0-9]* \([a-z]*:[^ ]*\) [a-z]*\/main .*/\1/p' | head -n 1)
-	[ -n "$archive" ] || { echo "rdma-core: no Debian archive in this apt's sources" >&2; exit 1; }
 	rm -rf "$dir"
-	mkdir -p "$dir/root" "$dir/lists/partial"
-	echo "deb $archive trixie main" >"$dir/sources"
-	# shellcheck disable=SC2089,SC2090
-	apart="-o Dir::Etc::sourcelist=$dir/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$dir/lists \
-		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root \
-		-o APT::Architecture=$arch -o APT::Architectures=$arch"
-	as_root apt-get -qq $apart update
+	mkdir -p "$dir/root"
+	of_suites trixie
 	version=$(apt-cache $apart policy libibverbs1 | sed -n 's/^ *Candidate: //p')
 	(cd "$dir" && apt-get -qq $apart download $verbs_packages 2>"$dir/download.log") ||
 		{ cat "$dir/download.log" >&2; exit 1; }
@@ -164,5 +215,6 @@ if [ -n "$missing" ]; then
 fi
 kernel 6.1 linux-image-$arch
 kernel 6.12 linux-image-6.12-$arch
+[ -z "$newest" ] || newest_kernel
 verbs
 [ $arch = amd64 ] || programs

@@ -134,8 +134,11 @@ impl Image {
         }
 
         let folder = kernel.modules();
-        let mut names = kernel.architecture.crc_modules().to_vec();
-        names.extend(MODULES);
+        let mut names = MODULES.to_vec();
+        // The newest kernels compute CRC-32 in their library.
+        if kernel.series != Series::Newest {
+            names.splice(..0, kernel.architecture.crc_modules().iter().copied());
+        }
         let mut modules = module_order(&folder, &names)?;
         archive.file("/modules/order", list(&modules).as_bytes());
         for name in LOADED_BY_TESTS {

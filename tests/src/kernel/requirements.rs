@@ -8,24 +8,61 @@ use std::{
 
 use super::{Architecture, Error, architecture::Programs};
 
-/// A series of kernels, by Debian 12's version.
+/// The variable that chooses the kernels of the two guests.
+const VARIABLE: &str = "URXE_KERNEL_VERSIONS";
+
+/// A series of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Series {
-    /// `linux-image-amd64`: rxe with tasklets, without FLUSH and ATOMIC WRITE.
+    /// `linux-image-amd64` of Debian 12: rxe with tasklets, without FLUSH and ATOMIC WRITE.
     V6_1,
-    /// `linux-image-6.12-amd64`: rxe with work queues.
+    /// `linux-image-6.12-amd64` of Debian 12: rxe with work queues.
     V6_12,
+    /// The newest kernel of Debian's suites trixie-backports and sid: rxe with on-demand paging.
+    Newest,
 }
 
 impl Series {
-    /// All series with which tests run.
-    pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
+    /// All series, the oldest first.
+    const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Newest];
 
-    /// Returns the version: `6.1`.
+    /// Returns the two series with which tests run, the older first: those that
+    /// `URXE_KERNEL_VERSIONS` names, as in `6.12,newest`, or else 6.1 and 6.12.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the variable does not name two series in this order.
+    pub fn chosen() -> Result<[Self; 2], Error> {
+        env::var_os(VARIABLE).map_or(Ok([Self::V6_1, Self::V6_12]), |names| {
+            let names = names.display().to_string();
+            Self::parse(&names).ok_or(Error::Malformed {
+                what: "URXE_KERNEL_VERSIONS must be two of 6.1, 6.12 and newest, the older first, \
+                       as in 6.12,newest; it is",
+                text: names,
+            })
+        })
+    }
+
+    fn parse(names: &str) -> Option<[Self; 2]> {
+        let (old, new) = names.split_once(',')?;
+        let find = |name| Self::ALL.into_iter().find(|series| series.name() == name);
+        let (old, new) = (find(old)?, find(new)?);
+        (old < new).then_some([old, new])
+    }
+
+    /// Returns the version, or `newest`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::Newest => "newest",
+        }
+    }
+
+    /// Returns the option of `setup.sh`.
+    fn option(self) -> &'static str {
+        match self {
+            Self::V6_1 | Self::V6_12 => "",
+            Self::Newest => " --kernel newest",
         }
     }
 }
@@ -79,11 +116,11 @@ const FILES: [(&str, &str); 2] =
     [("/usr/include/stdio.h", "libc6-dev"), ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev")];
 
 impl Requirements {
-    /// Checks all requirements.
+    /// Checks all requirements of guests with these kernels.
     ///
     /// # Errors
     /// [`Error::Missing`] with each missing requirement and the command that installs it.
-    pub fn check() -> Result<Self, Error> {
+    pub fn check(series: &[Series]) -> Result<Self, Error> {
         let architecture = Architecture::chosen()?;
         let cache = architecture.cache(cache_dir());
         let in_guest = Programs::new(architecture, &cache);
@@ -121,13 +158,14 @@ impl Requirements {
             remedies.push(format!("sudo apt-get install {}", packages.join(" ")));
         }
         let script = source_dir().join("setup.sh");
-        let option = architecture.option();
-        let setup = format!("{}{option} (it installs the packages too)", script.display());
+        let options: String = series.iter().map(|each| each.option()).collect();
+        let options = options + architecture.option();
+        let setup = format!("{}{options} (it installs the packages too)", script.display());
         if !is_own && !cache.join("programs/stamp").exists() {
             what.push(format!("the guest's programs unpacked in {}", cache.display()));
             remedies = vec![setup.clone()];
         }
-        for series in Series::ALL {
+        for series in series {
             if !cache.join(series.name()).join("stamp").exists() {
                 what.push(format!("kernel {} unpacked in {}", series.name(), cache.display()));
                 remedies = vec![setup.clone()];
@@ -176,4 +214,20 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
         .map(|folder| folder.join(name))
         .find(|file| fs::metadata(file).is_ok_and(|found| found.is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Series;
+
+    #[test]
+    fn two_series_are_chosen_in_their_order() {
+        assert_eq!(Series::parse("6.1,6.12"), Some([Series::V6_1, Series::V6_12]));
+        assert_eq!(Series::parse("6.12,newest"), Some([Series::V6_12, Series::Newest]));
+        for wrong in
+            ["", "newest", "6.12,6.1", "6.1,6.1", "6.1,7.2", "6.1,6.12,newest", "6.1, newest"]
+        {
+            assert_eq!(Series::parse(wrong), None, "{wrong}");
+        }
+    }
 }

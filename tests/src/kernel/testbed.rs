@@ -43,7 +43,7 @@ impl Testbed {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(series: &[Series], machine: &Machine) -> Result<Self, Error> {
-        let requirements = Requirements::check()?;
+        let requirements = Requirements::check(series)?;
         let folder = tempfile::Builder::new()
             .prefix("urxe-k-")
             .tempdir()
@@ -85,6 +85,15 @@ impl Testbed {
     /// Returns the guests, in the requested order.
     pub fn guests(&self) -> &[Guest] {
         &self.guests
+    }
+
+    /// Returns the guests with the older and the newer kernel.
+    ///
+    /// # Panics
+    /// If the testbed was not opened with two series.
+    pub fn old_and_new(&self) -> [&Guest; 2] {
+        let [old, new] = self.guests.as_slice() else { panic!("the testbed has two guests") };
+        [old, new]
     }
 
     /// Returns the guest with a kernel of this series.

@@ -112,8 +112,8 @@ const RSOCKETS: [Pair; 4] = [
 /// of the Rust API.
 const STREAM_SIZES: &str = "-S 300000 -C 10 -I 2";
 
-pub fn cases() -> Vec<Case> {
-    let [first, second] = Series::ALL;
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
+    let [first, second] = both;
     let stream_case = |series: Series, program: &'static str, option: &'static str| {
         let name = format!("connections::streams_and_{program}_{}", series.name());
         Case::new(name, move |testbed| streams(testbed, series, program, option))
@@ -123,7 +123,7 @@ pub fn cases() -> Vec<Case> {
         stream_case(first, "riostream", " --mapped"),
         stream_case(second, "riostream", " --mapped").long(),
     ];
-    for series in Series::ALL {
+    for series in both {
         let case = |role: &str, pairs: &'static [Pair], serves: bool| {
             let name = format!("connections::{role}_{}", series.name());
             Case::new(name, move |testbed| run_all(testbed, series, pairs, serves))

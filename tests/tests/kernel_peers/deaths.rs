@@ -21,9 +21,9 @@ const KILL_DURATION: Duration = Duration::from_secs(1);
 /// Longer than all repetitions of a REQ: 16 times, 4.8 s apart, and with 6.1 6.4 s apart.
 const END_LIMIT: Duration = Duration::from_secs(240);
 
-pub fn cases() -> Vec<Case> {
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
     let mut cases = Vec::new();
-    for series in Series::ALL {
+    for series in both {
         let case = |what: &str, body: fn(&Testbed, Node<'_>) -> Result<(), Failure>| {
             let name = format!("deaths::{what}_{}", series.name());
             Case::new(name, move |testbed| body(testbed, Node::Kernel(testbed.guest(series))))

@@ -10,14 +10,14 @@ use crate::{
     nodes::{Family, Node, OperationRun, Pingpong, RetryTimeout},
 };
 
-pub fn cases() -> Vec<Case> {
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
     let mut cases = vec![
         Case::new("kernels::devices", devices),
         Case::new("kernels::commands", commands),
         Case::new("kernels::faults", faults),
         Case::new("kernels::wrong_key", wrong_key),
     ];
-    for series in Series::ALL {
+    for series in both {
         let mut case = |what: &str, body: GuestBody| {
             let name = format!("kernels::{what}_{}", series.name());
             cases.push(Case::with_guest(name, series, body));
@@ -26,7 +26,8 @@ pub fn cases() -> Vec<Case> {
         case("events", events);
         case("lifetimes", lifetimes);
     }
-    for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
+    let [old, new] = both;
+    for (server, client) in [(old, new), (new, old)] {
         let pair = format!("{}_serves_{}", server.name(), client.name());
         for family in Family::ALL {
             cases.push(Case::new(
@@ -58,7 +59,7 @@ fn devices(testbed: &Testbed) -> Result<(), Failure> {
 
 fn commands(testbed: &Testbed) -> Result<(), Failure> {
     const LIMIT: Duration = Duration::from_secs(20);
-    let guest = testbed.guest(Series::V6_1);
+    let [guest, _] = testbed.old_and_new();
     let slow = guest.start(r#"echo 'it'"'"'s on'; sleep 0.3; echo end; exit 7"#)?;
     let quick = guest.run("echo quick; ls /nowhere")?;
     let slow = slow.finish(LIMIT)?;
@@ -163,29 +164,28 @@ fn wrong_key(testbed: &Testbed) -> Result<(), Failure> {
             count: 1,
             ..OperationRun::new(Family::V4, operation, 64, 1024)
         };
-        let pair = (kernel(testbed, Series::V6_1), kernel(testbed, Series::V6_12));
+        let pair = testbed.old_and_new().map(Node::Kernel).into();
         operation_run.fails_with(testbed, pair, "wc status 10 (remote access error)")?;
     }
     Ok(())
 }
 
 fn faults(testbed: &Testbed) -> Result<(), Failure> {
-    let (server, client) = (kernel(testbed, Series::V6_1), kernel(testbed, Series::V6_12));
-    let impaired = testbed.guest(Series::V6_12).impair(Impairment {
-        loss: 2.0,
-        duplicate: 2.0,
-        reorder: 20.0,
-        delay_ms: 2,
-    })?;
+    let [server, client] = testbed.old_and_new();
+    let impaired =
+        client.impair(Impairment { loss: 2.0, duplicate: 2.0, reorder: 20.0, delay_ms: 2 })?;
     let (retry_timeout, count) = (RetryTimeout::Usual, 10);
-    Pingpong { retry_timeout, count, ..Pingpong::new(Family::V4, 16384, 1024) }
-        .run(testbed, server, client)?;
+    Pingpong { retry_timeout, count, ..Pingpong::new(Family::V4, 16384, 1024) }.run(
+        testbed,
+        Node::Kernel(server),
+        Node::Kernel(client),
+    )?;
     OperationRun {
         retry_timeout,
         count,
         ..OperationRun::new(Family::V6, &["WRITE", "READ", "SEND"], 20_000, 1024)
     }
-    .run(testbed, server, client)?;
+    .run(testbed, Node::Kernel(server), Node::Kernel(client))?;
     assert!(impaired.lost()? > 0);
     Ok(impaired.remove()?)
 }

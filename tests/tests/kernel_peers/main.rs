@@ -40,25 +40,25 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The guests share the machine's processors, so parallel tests would delay each other.
     arguments.test_threads.get_or_insert(1);
-    if arguments.list {
-        return libtest_mimic::run(&arguments, trials(None)).exit_code();
-    }
-    let testbed = match open() {
-        Ok(testbed) => Arc::new(testbed),
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
+    let run = |both, testbed: Option<Arc<Testbed>>| {
+        libtest_mimic::run(&arguments, trials(both, testbed.as_ref())).exit_code()
     };
-    libtest_mimic::run(&arguments, trials(Some(&testbed))).exit_code()
+    let ran = Series::chosen().and_then(|both| {
+        let testbed = if arguments.list { None } else { Some(Arc::new(open(both)?)) };
+        Ok(run(both, testbed))
+    });
+    ran.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
 }
 
 /// Opens the testbed, and installs the programs under test.
-fn open() -> Result<Testbed, Error> {
+fn open(both: [Series; 2]) -> Result<Testbed, Error> {
     // This precedes the testbed, because nothing can be downloaded in its namespace.
     let built = build(["urxe", "liburxe.so"])
         .map_err(|source| Error::Io { action: "build urxe and liburxe.so".to_owned(), source })?;
-    let testbed = Testbed::open(&Series::ALL)?;
+    let testbed = Testbed::open(&both)?;
     for file in built {
         testbed.install(&file)?;
     }
@@ -70,25 +70,25 @@ fn open() -> Result<Testbed, Error> {
 }
 
 /// Returns all tests. Without a testbed, they can only be listed.
-fn trials(testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
+fn trials(both: [Series; 2], testbed: Option<&Arc<Testbed>>) -> Vec<Trial> {
     let cases = [
-        kernels::cases(),
-        urxe::cases(),
-        sharing::cases(),
-        multicast::cases(),
-        programs::cases(),
-        congestion::cases(),
-        ports::cases(),
-        connections::cases(),
-        ends::cases(),
-        deaths::cases(),
+        kernels::cases(both),
+        urxe::cases(both),
+        sharing::cases(both),
+        multicast::cases(both),
+        programs::cases(both),
+        congestion::cases(both),
+        ports::cases(both),
+        connections::cases(both),
+        ends::cases(both),
+        deaths::cases(both),
         service_type::cases(),
-        nvme_initiator::cases(),
-        nvmet::cases(),
-        rcopy::cases(),
+        nvme_initiator::cases(both),
+        nvmet::cases(both),
+        rcopy::cases(both),
         refused::cases(),
-        krping::cases(),
-        speed::cases(),
+        krping::cases(both),
+        speed::cases(both),
     ];
     cases.into_iter().flatten().map(|case| case.trial(testbed.cloned())).collect()
 }

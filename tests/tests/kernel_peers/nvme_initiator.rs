@@ -54,7 +54,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// connects again after 30 s.
 const LOSS_LIMIT: Duration = Duration::from_secs(300);
 
-pub fn cases() -> Vec<Case> {
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
     let bodies: [(&str, GuestBody); 3] = [
         ("a_disk", |testbed, guest| verified(testbed, guest, None)),
         ("a_disk_with_loss", |testbed, guest| {
@@ -63,7 +63,7 @@ pub fn cases() -> Vec<Case> {
         ("a_killed_target", killed_target),
     ];
     let mut cases = Vec::new();
-    for series in Series::ALL {
+    for series in both {
         for (what, body) in bodies {
             let name = format!("nvme_initiator::{what}_{}", series.name());
             cases.push(Case::with_guest(name, series, body));

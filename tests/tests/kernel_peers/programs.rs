@@ -24,9 +24,9 @@ const OVERRUN: &str = "rxe_cq_post: queue full";
 /// emulators and other work.
 const END_LIMIT: Duration = Duration::from_secs(240);
 
-pub fn cases() -> Vec<Case> {
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
     let mut cases = Vec::new();
-    for series in Series::ALL {
+    for series in both {
         for (serves, role) in [(true, "serve"), (false, "clients_of")] {
             let name = format!("programs::{role}_{}", series.name());
             cases.push(Case::new(name, move |testbed| {

@@ -17,9 +17,9 @@ const SHORT: usize = 64;
 const LONG: usize = 1_600;
 const LIMIT: Duration = Duration::from_secs(600);
 
-pub fn cases() -> Vec<Case> {
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
     let mut cases = Vec::new();
-    for series in Series::ALL {
+    for series in both {
         for (size, pieces) in [("", SHORT), ("much_", LONG)] {
             for (role, serves) in [("serves", true), ("client_of", false)] {
                 let case =

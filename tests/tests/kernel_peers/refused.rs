@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use urxe_tests::kernel::{HOST_V4, Series, Testbed};
+use urxe_tests::kernel::{HOST_V4, Testbed};
 
 use crate::case::{Case, Failure, must_contain};
 use crate::connections::start;
@@ -31,10 +31,10 @@ pub fn cases() -> Vec<Case> {
 fn all(testbed: &Testbed) -> Result<(), Failure> {
     let mut jobs = Vec::new();
     for space in SPACES {
-        for series in Series::ALL {
-            let (node, words) =
-                (Node::Kernel(testbed.guest(series)), format!("refused_port {space} {HOST_V4}"));
-            jobs.push((series.name(), space, start(false, &words, Family::V4, node, None)?));
+        for guest in testbed.guests() {
+            let (node, words) = (Node::Kernel(guest), format!("refused_port {space} {HOST_V4}"));
+            let name = guest.kernel().series.name();
+            jobs.push((name, space, start(false, &words, Family::V4, node, None)?));
         }
         let program = testbed.installed("refused_port");
         let words = format!("run -- {} {space} {THERE}", program.display());

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use urxe_tests::kernel::{Error, Series, Testbed};
+use urxe_tests::kernel::{Error, Testbed};
 
 use crate::case::{Case, Failure};
 use crate::connections::{Pair, pair, run_pair};
@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn all(testbed: &Testbed, family: Family) -> Result<(), Failure> {
-    let [old, new] = Series::ALL.map(|series| Node::Kernel(testbed.guest(series)));
+    let [old, new] = testbed.old_and_new().map(Node::Kernel);
     let kernels = classes(testbed, family, old, new)?;
     if !kernels.contains(&(true, Some(0x68))) {
         return Err(Failure::Program(format!(

@@ -12,17 +12,19 @@ const PROCESSES: usize = 4;
 /// The position of the process slot in a queue pair number.
 const SLOT_SHIFT: u32 = 18;
 
-pub fn cases() -> Vec<Case> {
+pub fn cases(both: [Series; 2]) -> Vec<Case> {
     let all = [
         ("connections", [Transport::Rc; PROCESSES]),
         ("datagrams", [Transport::Ud; PROCESSES]),
         ("both", [Transport::Rc, Transport::Rc, Transport::Ud, Transport::Ud]),
     ];
+    let [_, newer] = both;
+    let kernel = newer.name();
     let mut cases = Vec::new();
     for (what, transports) in all {
         for family in Family::ALL {
-            let name = format!("urxe::four_on_one_address_with_6.12::{what}_{}", family.name());
-            cases.push(Case::new(name, move |testbed| at_once(testbed, transports, family)));
+            let name = format!("urxe::four_on_one_address_with_{kernel}::{what}_{}", family.name());
+            cases.push(Case::new(name, move |testbed| at_once(testbed, newer, transports, family)));
         }
     }
     cases
@@ -32,6 +34,7 @@ pub fn cases() -> Vec<Case> {
 /// messages.
 fn at_once(
     testbed: &Testbed,
+    series: Series,
     transports: [Transport; PROCESSES],
     family: Family,
 ) -> Result<(), Failure> {
@@ -41,7 +44,7 @@ fn at_once(
             // A datagram is one packet.
             let mtu = if transport == Transport::Ud { 4096 } else { 1024 };
             let run = Pingpong { transport, count: 200, ..Pingpong::new(family, 2000, mtu) };
-            let (server, client) = roles(testbed, Series::V6_12, number % 2 == 0);
+            let (server, client) = roles(testbed, series, number % 2 == 0);
             opened.push(run.open(testbed, server, client)?);
         }
         let running =

@@ -111,19 +111,29 @@ pub(super) fn in_namespace(test: &str) -> Command {
     command
 }
 
-/// Runs pairs with real kernels. With `all`, runs the long ones. With `speed`, compares the
-/// connection rates of urxe and the kernels. The set-up script installs its packages by name, and
+/// Runs pairs with real kernels. With `newest`, the kernels are 6.12 and Debian's newest one instead
+/// of 6.1 and 6.12. With `all`, runs the long pairs. With `speed`, compares the connection rates of
+/// urxe and the kernels. The set-up script installs its packages by name, and
 /// does nothing the second time.
 pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
-    let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let mut words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let is_newest = words.first() == Some(&"newest");
+    words.drain(..usize::from(is_newest));
+    let longer: &[&str] = match words[..] {
         [] => &[],
         // The speeds are those of a release build.
         ["all"] => &["--", "--ignored", "--skip", "speed::"],
         ["speed"] => &["--release", "--", "--ignored", "--nocapture", "speed::"],
-        _ => bail!("unknown arguments {arguments:?}; allowed: all, speed, or none"),
+        _ => bail!("unknown arguments {arguments:?}; allowed: newest, then all, speed, or none"),
     };
     need_root("kernel", "network namespaces and the guests' images")?;
-    runner.run(&mut Command::new("tests/kernel/setup.sh"))?;
     let features = ["--features", "urxe-tests/kernel-peers", "--test", "kernel_peers"];
-    runner.run(cargo(["test", "--workspace"]).args(features).args(longer))
+    let (mut setup, mut tests) =
+        (Command::new("tests/kernel/setup.sh"), cargo(["test", "--workspace"]));
+    if is_newest {
+        setup.args(["--kernel", "newest"]);
+        tests.env("URXE_KERNEL_VERSIONS", "6.12,newest");
+    }
+    runner.run(&mut setup)?;
+    runner.run(tests.args(features).args(longer))
 }

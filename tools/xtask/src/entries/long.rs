@@ -11,7 +11,7 @@ use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo};
 
 /// Entries with the arguments that make them long.
-const CAMPAIGNS: [(&str, &[&str]); 12] = [
+const CAMPAIGNS: [(&str, &[&str]); 13] = [
     ("sim", &["20000"]),
     ("fuzz", &["600"]),
     ("abi-fuzz", &["100"]),
@@ -23,6 +23,7 @@ const CAMPAIGNS: [(&str, &[&str]); 12] = [
     ("programs", &["all"]),
     ("newer", &[]),
     ("kernel", &["all"]),
+    ("kernel", &["newest"]),
     ("wheel", &["--check"]),
 ];
 

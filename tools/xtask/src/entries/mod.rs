@@ -89,7 +89,7 @@ With other programs and kernels; install packages by name as root:
   programs [all|speed]    3 min  Debian's programs; with all their options; their speed
   newer                  10 min  Debian 13's programs, as root
   recipes [OPTIONS] …    10 min  programs of the field (docs/recipes.md), as root
-  kernel [all|speed]      8 min  real kernels in QEMU, as root; the longer pairs; their speed
+  kernel [newest] [all|…]  8 min  kernels in QEMU, as root; the newest; longer pairs; speed
   arm [STEP…] [FILTER]      2 h  AArch64: check, layout, tests in a guest, pairs with its kernel
 
 Measuring:
