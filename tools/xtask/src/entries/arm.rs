@@ -50,7 +50,7 @@ pub fn arm(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let is_chosen = |step| steps.is_empty() || steps.contains(&step);
     need_root("arm", "network namespaces and the guests' images")?;
     need_packages(&PACKAGES, runner)?;
-    need_target(runner)?;
+    need_target(TARGET, runner)?;
     if is_chosen("check") {
         let check = ["check", "--workspace", "--all-targets", "--target", TARGET];
         runner.run(&mut for_target(check))?;
@@ -77,26 +77,26 @@ pub fn arm(arguments: &[String], runner: &mut Runner) -> Result<()> {
 
 /// Checks all crates if the standard library of the target is installed. Says so otherwise.
 fn check_if_installed(runner: &mut Runner) -> Result<()> {
-    if !is_target_installed() {
+    if !is_target_installed(TARGET) {
         writeln!(runner.output, "skipped, without: rustup target add {TARGET}")?;
         return Ok(());
     }
     runner.run(&mut for_target(["check", "--workspace", "--target", TARGET]))
 }
 
-/// Makes sure of the standard library for the target.
-fn need_target(runner: &mut Runner) -> Result<()> {
-    if is_target_installed() {
+/// Makes sure of the standard library for a target.
+pub fn need_target(target: &str, runner: &mut Runner) -> Result<()> {
+    if is_target_installed(target) {
         return Ok(());
     }
-    runner.run(Command::new("rustup").args(["target", "add", TARGET])).with_context(|| {
-        format!("this machine lacks Rust's standard library for {TARGET}, and cannot get it")
+    runner.run(Command::new("rustup").args(["target", "add", target])).with_context(|| {
+        format!("this machine lacks Rust's standard library for {target}, and cannot get it")
     })
 }
 
-fn is_target_installed() -> bool {
+fn is_target_installed(target: &str) -> bool {
     let mut rustc = Command::new("rustc");
-    let output = rustc.args(["--print", "target-libdir", "--target", TARGET]).output();
+    let output = rustc.args(["--print", "target-libdir", "--target", target]).output();
     output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists())
 }
 

@@ -2,6 +2,7 @@
 
 mod abi_fuzz;
 mod arm;
+mod big_endian;
 mod book;
 mod ci;
 mod clauses;
@@ -45,6 +46,7 @@ const TASKS: [(&str, Task); 35] = [
     ("recipes", recipes::recipes),
     ("kernel", deep::kernel),
     ("arm", arm::arm),
+    ("big-endian", big_endian::big_endian),
     ("bench", deep::bench),
     ("flame", flame::flame),
     ("clauses", clauses::clauses),
@@ -87,10 +89,11 @@ By the changed part:
 With other programs and kernels; install packages by name as root:
   namespace               1 min  packets on the wire, and several users of an address
   programs [all|speed]    3 min  Debian's programs; with all their options; their speed
-  newer                  10 min  Debian 13's programs, as root
+  newer                  10 min  programs of Debian 13 and sid, as root
   recipes [OPTIONS] …    10 min  programs of the field (docs/recipes.md), as root
   kernel [newest] [all|…]  8 min  kernels in QEMU, as root; the newest; longer pairs; speed
   arm [STEP…] [FILTER]      2 h  AArch64: check, layout, tests in a guest, pairs with its kernel
+  big-endian              5 min  the protocol core's tests on s390x, in QEMU
 
 Measuring:
   bench                  10 min  criterion benches
