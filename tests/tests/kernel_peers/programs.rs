@@ -33,6 +33,13 @@ pub fn cases(both: [Series; 2]) -> Vec<Case> {
                 let pairs = lists::with_kernels();
                 run_some(testbed, series, &pairs, &(1..=pairs.len()), serves)
             }));
+            if series == Series::Newest {
+                let name = format!("programs::on_demand_{role}_{}", series.name());
+                cases.push(Case::new(name, move |testbed| {
+                    let pairs = lists::on_demand();
+                    run_some(testbed, series, &pairs, &(1..=pairs.len()), serves)
+                }));
+            }
             let name = format!("programs::all_{role}_{}", series.name());
             let all = Case::new(name, move |testbed| {
                 let pairs = lists::all_with_kernels();

@@ -111,10 +111,10 @@ pub(super) fn in_namespace(test: &str) -> Command {
     command
 }
 
-/// Runs pairs with real kernels. With `newest`, the kernels are 6.12 and Debian's newest one instead
-/// of 6.1 and 6.12. With `all`, runs the long pairs. With `speed`, compares the connection rates of
-/// urxe and the kernels. The set-up script installs its packages by name, and
-/// does nothing the second time.
+/// Runs pairs with real kernels. With `newest`, the kernels are 6.12 and Debian's newest one,
+/// instead of 6.1 and 6.12. With `all`, runs the long pairs. With `speed`, compares the connection
+/// rates of urxe and the kernels. The set-up script installs its packages by name, and does nothing
+/// the second time.
 pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let mut words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let is_newest = words.first() == Some(&"newest");
