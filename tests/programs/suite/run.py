@@ -7,6 +7,7 @@ lines with FAIL and ERROR.
 """
 
 import importlib
+import multiprocessing
 import os
 import sys
 import unittest
@@ -40,6 +41,8 @@ class Lines(unittest.TestResult):
 
 
 def main():
+    # A test gives its open device to child processes. Python 3.14 would start them without fork.
+    multiprocessing.set_start_method("fork")
     folder = os.path.abspath(sys.argv.pop(1))
     # The tests import each other as `tests.base`, and their options as `args_parser`.
     sys.path[:0] = [folder, os.path.join(folder, "tests")]

@@ -31,6 +31,12 @@ fn errors_events_and_work_requests_are_as_a_c_program_expects() {
 }
 
 #[test]
+fn buffers_of_the_library_are_registered_by_either_verb() {
+    let _exclusive = exclusive();
+    passes("--link rxe0=127.79.0.27", &compile("buffers"), "");
+}
+
+#[test]
 fn an_address_handle_is_its_protection_domains_and_its_devices_alone() {
     let _exclusive = exclusive();
     let links = "--link rxe0=127.79.0.25 --link rxe1=127.79.0.26";

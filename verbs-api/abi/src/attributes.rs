@@ -33,10 +33,12 @@ const CAP_FLAGS: u32 =
 const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 39 | 1 << 40;
 /// `IBV_ODP_SUPPORT_*`: SEND, RECV, WRITE, READ, atomics, shared receive queue.
 const ALL_ODP: u32 = 0x3f;
-/// `IBV_ODP_SUPPORT`, `IBV_ODP_SUPPORT_IMPLICIT`, and the subset of [`ALL_ODP`] for each service.
+/// `IBV_ODP_SUPPORT_FLUSH`, `IBV_ODP_SUPPORT_ATOMIC_WRITE`
+const NEWER_ODP: u32 = 1 << 6 | 1 << 7;
+/// `IBV_ODP_SUPPORT`, `IBV_ODP_SUPPORT_IMPLICIT`, and the operations of each service.
 const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
     general_caps: 1 | 1 << 1,
-    rc_odp_caps: ALL_ODP,
+    rc_odp_caps: ALL_ODP | NEWER_ODP,
     uc_odp_caps: 1 | 1 << 1 | 1 << 2 | 1 << 5,
     ud_odp_caps: 1 | 1 << 1 | 1 << 5,
 };

@@ -25,7 +25,7 @@
 //! | [`shared_engine`] | the engine of a device; delivery of its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | attributes of a device and its port |
 //! | [`import`] | importing objects of another context |
-//! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`], [`xrc`] | domains, memory, address handles |
+//! | [`pd`], [`mr`], [`buf`], [`mw`], [`dm`], [`ah`], [`xrc`] | domains, memory, address handles |
 //! | [`channel`], [`cq`], [`cq_ex`] | completion channels, completion queues |
 //! | [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | queue pairs, shared queues, requests |
 //! | [`handle_registry`] | the objects behind the pointers of programs |
@@ -58,6 +58,7 @@
 
 mod ah;
 mod attributes;
+mod buf;
 mod channel;
 mod cm;
 mod context;

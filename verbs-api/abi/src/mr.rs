@@ -34,7 +34,7 @@ handle_registry::object!(@plain ibv_mr, ibv_mr, "mr");
 /// # Safety
 /// The ABI's contract, and the requirements of `urxe_stack::memory::Memory::register` on the
 /// memory, which equal those of `ibv_reg_mr(3)`.
-unsafe fn register(
+pub unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,

@@ -68,7 +68,8 @@ fn tests(more: &[&str], runner: &mut Runner) -> Result<()> {
     runner.run(Command::new("unshare").args(alone).args(TESTS).args(more))
 }
 
-/// Runs Debian 13's programs and the tests of its rdma-core, unpacked and chrooted to.
+/// Runs the programs of Debian 13 and sid, and the tests of their rdma-core, unpacked and chrooted
+/// to.
 pub fn newer(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     need_root("newer", "chroot and namespaces")?;

@@ -71,7 +71,23 @@ export_alike! {
             ibv_cmd_query_port_speed, ibv_cmd_reg_mr_ex,
         }
     }
-    p65 "@@IBVERBS_PRIVATE_65" { unsupported::nothing { verbs_register_driver_65 } }
+    p65 "@@IBVERBS_PRIVATE_65" {
+        unsupported::nothing { verbs_register_driver_65 }
+        unsupported::errno {
+            ibv_cmd_create_comp_cntr, ibv_cmd_destroy_comp_cntr, ibv_cmd_inc_comp_cntr,
+            ibv_cmd_inc_err_comp_cntr, ibv_cmd_qp_attach_comp_cntr, ibv_cmd_query_comp_cntr_caps,
+            ibv_cmd_read_comp_cntr, ibv_cmd_read_err_comp_cntr, ibv_cmd_set_comp_cntr,
+            ibv_cmd_set_err_comp_cntr,
+        }
+    }
+    p65 "@IBVERBS_PRIVATE_65" {
+        unsupported::nothing { ibv_dmabuf_heap_destroy, ibv_dmabuf_heap_free }
+        unsupported::null { ibv_dmabuf_heap_alloc, ibv_dmabuf_heap_cc_shared_init }
+        unsupported::errno {
+            ibv_cmd_alloc_dmah, ibv_cmd_export_dmabuf_fd, ibv_cmd_free_dmah,
+            ibv_cmd_query_port_speed, ibv_cmd_reg_mr_ex,
+        }
+    }
 }
 
 /// Exports a zero byte. Providers read it before they destroy objects of a removed device.

@@ -2,8 +2,8 @@
 
 use super::{export, export_alike, unsupported};
 use crate::{
-    ah, attributes, channel, context, cq, devices, enums, events, gid, import, mr, pd, port, qp,
-    srq, sysfs,
+    ah, attributes, buf, channel, context, cq, devices, enums, events, gid, import, mr, pd, port,
+    qp, srq, sysfs,
 };
 
 export! {
@@ -97,6 +97,17 @@ export! {
     v1_14 "@@IBVERBS_1.14" {
         ibv_query_qp_data_in_order => qp::query_qp_data_in_order,
     }
+    v1_15 "@@IBVERBS_1.15" {
+        ibv_reg_mr_ex => buf::reg_mr_ex,
+    }
+    v1_17 "@@IBVERBS_1.17" {
+        ibv_alloc_buf => buf::alloc_buf,
+        ibv_free_buf => buf::free_buf,
+        ibv_reg_buf_mr => buf::reg_buf_mr,
+    }
+    v1_18 "@@IBVERBS_1.18" {
+        ibv_export_buf_dmabuf_fd => buf::export_buf_dmabuf_fd,
+    }
 }
 
 export_alike! {
@@ -113,16 +124,12 @@ export_alike! {
     old_v1_1 "@IBVERBS_1.1" { unsupported::nothing { ibv_register_driver } }
     v1_13 "@@IBVERBS_1.13" { unsupported::fork_unneeded { ibv_is_fork_initialized } }
     v1_15 "@@IBVERBS_1.15" {
-        unsupported::null { ibv_alloc_dmah, ibv_reg_mr_ex }
+        unsupported::null { ibv_alloc_dmah }
         unsupported::errno { ibv_dealloc_dmah }
     }
     v1_16 "@@IBVERBS_1.16" {
         unsupported::minus_one { ibv_dm_export_dmabuf_fd }
         unsupported::errno { ibv_query_port_speed }
-    }
-    v1_17 "@@IBVERBS_1.17" {
-        unsupported::null { ibv_alloc_buf, ibv_reg_buf_mr }
-        unsupported::nothing { ibv_free_buf }
     }
     v1_18 "@@IBVERBS_1.18" {
         unsupported::errno {
@@ -131,7 +138,6 @@ export_alike! {
             ibv_read_err_comp_cntr, ibv_set_comp_cntr, ibv_set_err_comp_cntr,
         }
         unsupported::null { ibv_create_comp_cntr }
-        unsupported::minus_one { ibv_export_buf_dmabuf_fd }
     }
 }
 
