@@ -8,7 +8,7 @@
 //! A packet longer than the first does not fit, and none fits behind a shorter one: the caller
 //! sends the run and begins another. Packet i has an ICRC made for the IPv4 identification i. The
 //! kernel writes that identification when it segments a GSO send from an unconnected socket with
-//! DF.
+//! DF. A run that stays in the memory of the host has four zeros in place of each ICRC.
 
 use urxe_wire::packet::{self, ICRC_LEN, emit_pad};
 use urxe_wire::{IcrcSeed, Opcode, PacketRepr};

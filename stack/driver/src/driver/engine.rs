@@ -491,8 +491,12 @@ fn open_ports(
     // Faults are those of a network, and apply to packets of sockets.
     if config.shared_memory && !ports.is_impaired() {
         let found = interfaces().unwrap_or_default();
-        let rings = Rings::new(ports.slot(), found, Arc::clone(waker)).map_err(event_fd_error)?;
-        ports.set_rings(rings);
+        match Rings::new(ports.slot(), found, Arc::clone(waker)) {
+            Ok(rings) => ports.set_rings(rings),
+            Err(errno) => {
+                tracing::info!(%errno, "no shared memory between processes: sockets only");
+            }
+        }
     }
     Ok(ports)
 }

@@ -36,8 +36,8 @@ pub enum PerfError {
     Counter { qp: usize, found: u64, expected: u64 },
     /// A figure is for shared memory, and the packets used sockets.
     #[error(
-        "no packet went through shared memory: unset URXE_SHM and URXE_FAULTS, and see `urxe \
-         doctor`"
+        "no packet went through shared memory: unset URXE_FAULTS, and see the row of shared memory \
+         in `urxe doctor`"
     )]
     NotInMemory,
     /// The floor's sockets failed.

@@ -149,8 +149,8 @@ fn builder(options: &DeviceOptions) -> Result<DeviceBuilder, TrafficError> {
     if let Some(bytes) = options.receive_buffer {
         builder = builder.receive_buffer(bytes);
     }
-    if options.sockets_only {
-        builder = builder.shared_memory(false);
+    if let Some(is_on) = options.shared_memory {
+        builder = builder.shared_memory(is_on);
     }
     Ok(builder)
 }

@@ -28,8 +28,9 @@ pub struct DeviceOptions {
     pub receive_buffer: Option<usize>,
     /// Packets per million that the device drops at random.
     pub loss_per_million: u32,
-    /// Whether packets use sockets, also between processes that could share memory.
-    pub sockets_only: bool,
+    /// Whether packets go through memory that both processes share, instead of sockets. `None`: as
+    /// `URXE_SHM` says.
+    pub shared_memory: Option<bool>,
 }
 
 /// A device of the other end; devices are numbered from 0.
