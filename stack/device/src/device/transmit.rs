@@ -256,14 +256,15 @@ impl Device {
             // call tries again.
             return self.ready_paths.push(path_index, &path.link);
         };
-        let PathKey { local, peer, peer_slot, .. } = route.key;
-        if port.is_in_memory(local, peer, peer_slot) {
+        // By reference, because copies of addresses cost more than the call.
+        let PathKey { local, peer, peer_slot, .. } = &route.key;
+        if port.is_in_memory(local, peer, *peer_slot) {
             run.prepare_in_memory();
         } else {
             run.prepare(self.max_run_segments.min(port.max_run_segments()));
         }
         let check_receiver =
-            || path.pacer.check_receiver(now, || port.is_receiver_congested(peer, peer_slot));
+            || path.pacer.check_receiver(now, || port.is_receiver_congested(*peer, *peer_slot));
         check_receiver();
         self.take_blocked_at_post(path, queues.admission(Credit::Send));
         let mut scheduler = Scheduler::begin(queues, call.budget_bytes);

@@ -42,7 +42,7 @@ impl Transmit for Memory {
         self.wire.transmit(run)
     }
 
-    fn is_in_memory(&self, _: IpAddr, _: IpAddr, peer_slot: u8) -> bool {
+    fn is_in_memory(&self, _: &IpAddr, _: &IpAddr, peer_slot: u8) -> bool {
         peer_slot == 0 && self.is_open.load(Ordering::Relaxed)
     }
 

@@ -245,7 +245,7 @@ impl Transmit for Shared {
         self.send_in_memory(run).unwrap_or_else(|| self.ports.transmit(run))
     }
 
-    fn is_in_memory(&self, from: IpAddr, to: IpAddr, peer_slot: u8) -> bool {
+    fn is_in_memory(&self, &from: &IpAddr, &to: &IpAddr, peer_slot: u8) -> bool {
         if !is_one_process(to, peer_slot) || !self.device.is_port_active() {
             return false;
         }

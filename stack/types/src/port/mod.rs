@@ -103,7 +103,7 @@ pub trait Transmit: Sync {
     /// so their packets have four zeros in place of the ICRC, and the sender calls
     /// [`transmit_in_memory`](Self::transmit_in_memory). `peer_slot` is the
     /// [slot](crate::qpn::peer_slot) of the receiving process.
-    fn is_in_memory(&self, from: IpAddr, to: IpAddr, peer_slot: u8) -> bool {
+    fn is_in_memory(&self, from: &IpAddr, to: &IpAddr, peer_slot: u8) -> bool {
         let _ = (from, to, peer_slot);
         false
     }
