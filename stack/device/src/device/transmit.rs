@@ -258,11 +258,8 @@ impl Device {
         };
         // By reference, because copies of addresses cost more than the call.
         let PathKey { local, peer, peer_slot, .. } = &route.key;
-        if port.is_in_memory(local, peer, *peer_slot) {
-            run.prepare_in_memory();
-        } else {
-            run.prepare(self.max_run_segments.min(port.max_run_segments()));
-        }
+        let is_in_memory = port.is_in_memory(local, peer, *peer_slot);
+        run.prepare(self.max_run_segments.min(port.max_run_segments()), is_in_memory);
         let check_receiver =
             || path.pacer.check_receiver(now, || port.is_receiver_congested(*peer, *peer_slot));
         check_receiver();

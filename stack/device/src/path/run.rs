@@ -15,7 +15,6 @@ use urxe_wire::{IcrcSeed, Opcode, PacketRepr};
 
 use super::acks::Ack;
 use urxe_types::allocate::OutOfMemory;
-use urxe_types::port::{MAX_MEMORY_RUN_BYTES, MAX_RUN_SEGMENTS};
 
 /// The most bytes of a run: the longest GSO send of every port, less headers of all kinds.
 pub(crate) const MAX_RUN_BYTES: usize = 65_469;
@@ -34,7 +33,6 @@ pub(crate) struct RunBuffer {
     segment_size: usize,
     count: usize,
     max_segments: usize,
-    max_bytes: usize,
     /// Whether the run stays in the memory of this host. Its packets have no ICRC then.
     is_in_memory: bool,
     /// The seed of the ICRCs of the path's packets.
@@ -55,28 +53,18 @@ impl RunBuffer {
             segment_size: 0,
             count: 0,
             max_segments: 1,
-            max_bytes: MAX_RUN_BYTES,
             is_in_memory: false,
             icrc,
             closed: false,
         })
     }
 
-    /// Prepares an empty buffer for runs over the wire. `max_segments` is the most packets that the
-    /// port takes in one call: 1 without GSO.
-    pub fn prepare(&mut self, max_segments: usize) {
+    /// Prepares an empty buffer. `max_segments` is the most packets that the port takes in one call:
+    /// 1 without GSO. `is_in_memory`: the runs stay in the memory of this host.
+    pub fn prepare(&mut self, max_segments: usize, is_in_memory: bool) {
         debug_assert!(self.is_empty());
         self.max_segments = max_segments.max(1);
-        self.max_bytes = MAX_RUN_BYTES;
-        self.is_in_memory = false;
-    }
-
-    /// Prepares an empty buffer for runs that stay in the memory of this host.
-    pub fn prepare_in_memory(&mut self) {
-        debug_assert!(self.is_empty());
-        self.max_segments = MAX_RUN_SEGMENTS;
-        self.max_bytes = MAX_MEMORY_RUN_BYTES;
-        self.is_in_memory = true;
+        self.is_in_memory = is_in_memory;
     }
 
     /// Returns whether the run stays in the memory of this host.
@@ -118,7 +106,7 @@ impl RunBuffer {
             || (!self.closed
                 && len <= self.segment_size
                 && self.count < self.max_segments
-                && self.len + len <= self.max_bytes)
+                && self.len + len <= self.bytes.len())
     }
 
     /// Returns whether a packet of `len` bytes would be the last one, because it is shorter than

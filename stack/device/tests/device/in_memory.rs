@@ -1,8 +1,8 @@
-//! Paths that stay in the memory of the host: packets without ICRCs, in short runs.
+//! Paths that stay in the memory of the host: packets without ICRCs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use urxe_types::port::{MAX_MEMORY_RUN_BYTES, Run, SendOutcome, Transmit};
+use urxe_types::port::{Run, SendOutcome, Transmit};
 use urxe_wire::packet::ICRC_LEN;
 
 use super::source_ports::host;
@@ -104,27 +104,6 @@ fn packets_in_memory_have_no_icrc_and_only_the_memory_takes_them() {
     exchange(&a, &b, &port);
     assert_eq!(a.statuses(), [WcStatus::Success]);
     assert_eq!(b.bytes(0, 10_000), vec![7; 10_000]);
-}
-
-#[test]
-fn runs_in_memory_are_short() {
-    let (a, b, _) = pair();
-    let port = Memory::new();
-    write(&a, &b, 60_000);
-    let longest = |port: &Memory| {
-        let runs = port.take(&a);
-        deliver(&b, &runs);
-        runs.iter().map(|(run, _)| run.bytes.len()).max().unwrap()
-    };
-    let in_memory = longest(&port);
-    assert!(in_memory <= MAX_MEMORY_RUN_BYTES, "{in_memory}");
-    exchange(&a, &b, &port);
-    port.is_open.store(false, Ordering::Relaxed);
-    write(&a, &b, 60_000);
-    let over_the_wire = longest(&port);
-    assert!(over_the_wire > MAX_MEMORY_RUN_BYTES, "{over_the_wire}");
-    exchange(&a, &b, &port);
-    assert_eq!(a.statuses(), [WcStatus::Success; 2]);
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl LoopbackScratch {
     /// did.
     fn deliver(&mut self, namespace: Namespace, sender: &UdpPort, slot: u8, run: &Run<'_>) -> bool {
         let Some(engine) = self.find(namespace, sender, run.to, slot) else { return false };
-        let Some(receiver) = receiver_of(&engine, sender, run.to) else { return false };
+        let Some(receiver) = engine.ports.port_at(run.to) else { return false };
         if !sender.record_sent(run) {
             return false;
         }

@@ -13,12 +13,6 @@ pub use groups::{EveryGroup, JoinError, JoinGroups};
 /// `UDP_MAX_SEGMENTS` is 64, and 128 since Linux 6.9 and in its stable backports.
 pub const MAX_RUN_SEGMENTS: usize = 64;
 
-/// The most bytes of a run that stays in memory, unless one packet is longer.
-///
-/// A ring adds two copies of the packets: out of the run, and out of the ring. A run of this length
-/// stays in the first cache meanwhile.
-pub const MAX_MEMORY_RUN_BYTES: usize = 16 << 10;
-
 /// The number of bytes that a paced sender (UC, UD) may send at once after a pause.
 pub const PACED_BURST: u64 = 120 << 10;
 

@@ -245,9 +245,9 @@ impl Incoming {
 
     /// Notes the rings whose connections have ended.
     ///
-    /// [`wakes`](Self::wakes) goes on to report them. A thread that sleeps there must wake up,
-    /// because nobody else may read the last records, and the kernel looks at the connections again
-    /// when that thread runs.
+    /// [`wakes`](Self::wakes) goes on to report them, because the kernel looks at the connections
+    /// again when a sleeping thread runs. That thread may be the only one that reads the last
+    /// records.
     pub fn collect_ended(&self) {
         let state = lock(&self.state);
         for id in ready(self.ends.as_fd()) {
