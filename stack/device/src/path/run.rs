@@ -59,8 +59,8 @@ impl RunBuffer {
         })
     }
 
-    /// Prepares an empty buffer. `max_segments` is the most packets that the port takes in one call:
-    /// 1 without GSO. `is_in_memory`: the runs stay in the memory of this host.
+    /// Prepares an empty buffer. `max_segments` is the most packets that the port takes in one
+    /// call: 1 without GSO. `is_in_memory`: the runs stay in the memory of this host.
     pub fn prepare(&mut self, max_segments: usize, is_in_memory: bool) {
         debug_assert!(self.is_empty());
         self.max_segments = max_segments.max(1);
