@@ -16,8 +16,8 @@ use urxe::*;
 const LEN: usize = 64;
 /// Operations that are outstanding in a batch.
 const BATCH: usize = 64;
-const ROUNDS: usize = 15;
-const ROUND: Duration = Duration::from_millis(100);
+const ROUNDS: usize = 151;
+const ROUND: Duration = Duration::from_millis(10);
 
 /// Two devices with a blocking and an awaitable pair of queue pairs.
 struct Pair {
@@ -117,9 +117,12 @@ impl Pair {
             scope.spawn(|| {
                 loop {
                     let asked = self.peer_cq.wait_one(None).expect("success");
-                    receive(&self.peer, &self.inbox);
+                    let is_last = asked.byte_len == 0;
+                    if !is_last {
+                        receive(&self.peer, &self.inbox);
+                    }
                     send(&self.peer, 0);
-                    if asked.byte_len == 0 {
+                    if is_last {
                         break;
                     }
                 }

@@ -137,6 +137,13 @@ struct Released {
     unused: Vec<Waker>,
 }
 
+impl Slot {
+    /// Returns whether the completion of the operation is expected.
+    fn is_pending(&self) -> bool {
+        matches!(self.phase, Phase::Posted(_) | Phase::Abandoned)
+    }
+}
+
 impl Key {
     pub fn wr_id(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -291,7 +298,8 @@ impl State {
 
     /// Returns whether a completion is expected, or a task waits.
     fn is_busy(&self) -> bool {
-        self.free.len() < self.slots.len() || self.receivers.has_waiters()
+        let has_used_slots = self.free.len() < self.slots.len();
+        has_used_slots && self.slots.iter().any(Slot::is_pending) || self.receivers.has_waiters()
     }
 
     /// Returns a waker of a future that could poll for the others.

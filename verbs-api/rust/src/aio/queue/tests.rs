@@ -118,12 +118,30 @@ fn a_queue_pair_is_busy_while_a_completion_or_a_message_is_expected() {
     let sent = posted(&mut state);
     assert!(state.is_busy());
     state.complete(completion(sent.wr_id(), WcStatus::Success), 0, &mut Released::default());
+    assert!(!state.is_busy(), "the completion came, and its future has not taken it");
     assert!(state.take_done(sent, &mut Vec::new()).is_some());
     assert!(!state.is_busy());
     let receiver = state.receivers.wait(Waker::noop().clone());
     assert!(state.is_busy());
     state.receivers.leave(receiver);
     assert!(!state.is_busy());
+}
+
+/// An event arms the completion queue again only for completions that are still expected.
+/// Otherwise each later operation would cause an event.
+#[cfg(feature = "sim")]
+#[test]
+fn the_completion_queue_stays_armed_only_while_completions_are_expected() {
+    let (fabric, [qp, _peer]) = connected(2);
+    let inner = &qp.inner;
+    let work = Work::new(SendOp::Send, Local::None);
+    let [sent, later] = [(); 2].map(|()| posted(&mut lock(&inner.state)));
+    for (key, is_armed) in [(sent, true), (later, false)] {
+        inner.arm();
+        inner.qp().post_signaled::<1>(&[work.request(inner, key)]).unwrap();
+        fabric.run_for(std::time::Duration::from_millis(1)).unwrap();
+        assert_eq!(lock(&inner.state).is_armed, is_armed, "{key:?}");
+    }
 }
 
 /// Another future goes on only if its operation is outstanding.
