@@ -118,7 +118,7 @@ impl LocalDevice for EngineDevice {
 
 impl Uplink for Shared {
     fn send_mads(&self, mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
-        outgoing_mads::send_through(self.ports.iter(), mads, bytes);
+        outgoing_mads::send_through(&self.ports, mads, bytes);
     }
 
     fn wake(&self) {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use urxe_wire::mad::{Destination, MAD_LEN};
 use urxe_wire::{Bth, Deth, Ext, IcrcSeed, Opcode, PacketRepr, Psn, QKey, Qpn, ROCE_PORT, packet};
 
+use super::ports::Ports;
 use crate::cm::CmTransmit;
 use crate::port::udp::UdpPort;
 use crate::port::{Run, SendOutcome, Transmit};
@@ -58,29 +59,43 @@ pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
 }
 
 /// Sends MADs as [`Uplink::send_mads`] does, through the one of `ports` that has their address.
-pub(super) fn send_through<'p>(
-    mut ports: impl Iterator<Item = &'p UdpPort>,
-    mads: &[OutgoingMad],
-    bytes: &mut Vec<u8>,
-) {
+///
+/// MADs for a process go through the ring that its data takes, so that they arrive behind the data.
+pub(super) fn send_through(ports: &Ports, mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
     let Some(OutgoingMad { transmit, .. }) = mads.first() else { return };
     let (from, to) = (transmit.path.local.to_ip(), transmit.path.remote.to_ip());
-    let Some(port) = ports.find(|port| port.address() == from) else {
+    let Some(port) = ports.port_at(from) else {
         return tracing::debug!(%from, "dropped MADs: no socket has their source address");
     };
+    let ring = match Destination::of(&transmit.mad) {
+        Ok(Destination::Slot(slot)) => {
+            ports.rings().filter(|rings| rings.is_open(from, to, slot)).map(|rings| (rings, slot))
+        }
+        _ => None,
+    };
+    let send = |run: &Run<'_>| {
+        let in_memory = ring.and_then(|(rings, slot)| rings.transmit(port, slot, run));
+        in_memory.unwrap_or_else(|| port.transmit(run))
+    };
     for run in mads.chunks(port.max_run_segments().max(1)) {
-        let outcome = send_run(port, to, run, bytes);
+        let outcome = send_run(port, to, run, bytes, send);
         if outcome == SendOutcome::Dropped && run.len() > 1 {
             // The network device may accept no runs, and a connection that loses a message stalls
             // for seconds.
             for alone in run.chunks(1) {
-                send_run(port, to, alone, bytes);
+                send_run(port, to, alone, bytes, send);
             }
         }
     }
 }
 
-fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8>) -> SendOutcome {
+fn send_run(
+    port: &UdpPort,
+    to: IpAddr,
+    mads: &[OutgoingMad],
+    bytes: &mut Vec<u8>,
+    send: impl Fn(&Run<'_>) -> SendOutcome,
+) -> SendOutcome {
     let (from, from_port) = (port.address(), port.port_towards(0));
     let traffic_class = mads.first().map_or(0, |first| first.transmit.traffic_class);
     bytes.clear();
@@ -95,7 +110,7 @@ fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8
     }
     // All MADs have the same length.
     let segment_size = bytes.len() / mads.len().max(1);
-    port.transmit(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit: 0 })
+    send(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit: 0 })
 }
 
 /// Writes the packet with the MAD for this source address and port, and for this IPv4

@@ -1,18 +1,21 @@
 //! Runs through memory that another process of this user shares (`driver/rings`).
 //!
-//! The order of a path is that of its ring. Two rules keep the order between a ring and the
-//! sockets:
+//! The order of a path is that of its ring. The MADs of connections between the same processes take
+//! the ring, too. Two rules keep the order between a ring and the sockets:
 //!
 //! - The packets that a peer sent over its socket, before its ring was open, are older than all
 //!   records. So the sockets are read until they are empty before the first record of a ring.
-//! - A datagram may be newer than records, such as a disconnect request behind the last data. So
-//!   the records that are there after a socket was read go to the device before what was read.
+//! - A datagram may be newer than records, such as a disconnect request that the watcher of a killed
+//!   process sends. So the records that are there after a socket was read go to the device before
+//!   what was read.
 
 use super::Ports;
 use super::receive::{ReceiveScope, Receiver};
+use super::unmatched::unmatched_packets;
 use crate::allocate;
 use crate::device::counters::Counter;
 use crate::device::{Device, ReceiveScratch};
+use crate::driver::management;
 use crate::driver::rings::{Read, Reader, Rings};
 use crate::port::Datagrams;
 use crate::port::udp::{MAX_RUN_BYTES, UdpPort};
@@ -91,12 +94,13 @@ impl Ports {
         scratch: &mut ReceiveScratch,
     ) {
         device.receive_in_memory(now, datagrams, scratch);
-        // A path in memory leads to one process. Only a faulty process sends other packets.
-        if let Some(unmatched) = &scratch.unmatched
-            && !unmatched.segments().is_empty()
-        {
-            let others = unmatched.segments().len();
-            device.counters().add_many(Counter::DropOtherProcess, others as u64);
+        // The other process has chosen this one. So a MAD is for this process, and only a faulty
+        // process sends packets for queue pairs of a third one.
+        for packet in unmatched_packets(datagrams, scratch.unmatched.as_ref()) {
+            match management::destination(packet.bytes) {
+                Some(_) => self.deliver_mad(device, &packet),
+                None => device.counters().add(Counter::DropOtherProcess),
+            }
         }
     }
 
