@@ -1,4 +1,4 @@
-//! Programs that exchange their packets through shared memory (`URXE_SHM=on`).
+//! Programs that exchange their packets through shared memory.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ const COUNTER: &str = "rcvd_in_memory";
 
 /// Runs a program of perftest as both ends. Returns the packets that each end received in memory.
 fn in_memory(links: [&str; 2], words: &str) -> [u64; 2] {
-    let words = format!("env URXE_SHM=on {words} -x 0 -F -W hw_counters/{COUNTER}");
+    let words = format!("{words} -x 0 -F -W hw_counters/{COUNTER}");
     let both = run(links, &words).unwrap();
     [both.server, both.client].map(|output| {
         let value = output
@@ -40,12 +40,18 @@ fn the_packets_of_all_services_take_shared_memory() {
 }
 
 #[test]
+fn packets_take_sockets_if_the_user_says_so() {
+    let off = "env URXE_SHM=off ib_send_bw -c RC -s 8192 -n 20000";
+    assert_eq!(in_memory(LINKS, off), [0, 0]);
+}
+
+#[test]
 fn a_forked_child_sends_nothing_and_its_parent_goes_on() {
     let _exclusive = exclusive();
     let program = compile("ring_fork");
     let words = format!("--link rxe0=127.82.0.3 -- timeout 60 {}", program.display());
     let mut command: Command = install().run(&words);
-    let output = command.env("URXE_SHM", "on").env("URXE_LOG", "debug").output().unwrap();
+    let output = command.env("URXE_LOG", "debug").output().unwrap();
     let text = text_of(&output);
     assert!(output.status.success() && text.contains(EXPECTED), "{text}");
     assert!(text.contains("opened a ring"), "the messages took sockets: {text}");

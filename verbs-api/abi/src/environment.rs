@@ -38,7 +38,8 @@ const FAULTS: &str = "URXE_FAULTS";
 /// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem
 /// see them.
 const DIRECT: &str = "URXE_DIRECT";
-/// `on`: packets to other processes of this user on this host go through shared memory.
+/// `off`: packets to other processes of this user on this host go over sockets, where tcpdump and
+/// netem see them.
 const SHARED_MEMORY: &str = "URXE_SHM";
 /// `off`: packets of reliable connections do not announce that their sender supports ECN.
 const ECN: &str = "URXE_ECN";
@@ -102,7 +103,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         tap: tap()?.map(|tap| tap as _),
         faults: faults()?,
         direct: switch(DIRECT, true)?,
-        shared_memory: switch(SHARED_MEMORY, false)?,
+        shared_memory: switch(SHARED_MEMORY, true)?,
         ecn: switch(ECN, true)?,
         port_check: switch(PORT_CHECK, true)?,
         strict_queues: strict_queues()?,

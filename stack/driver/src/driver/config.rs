@@ -99,7 +99,7 @@ impl Default for EngineConfig {
             faults: FaultSpec::default(),
             early_timeout_min: EARLY_TIMEOUT_MIN,
             direct: true,
-            shared_memory: false,
+            shared_memory: true,
             ecn: true,
             port_check: true,
             strict_queues: false,

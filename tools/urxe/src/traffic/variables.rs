@@ -14,7 +14,7 @@ const CAPTURE_HEADERS: &str = "URXE_CAPTURE_HEADERS";
 /// Faults of received packets.
 const FAULTS: &str = "URXE_FAULTS";
 
-/// `on`: packets to other processes of this user on this host go through shared memory.
+/// `off`: packets to other processes of this user on this host go over sockets.
 const SHARED_MEMORY: &str = "URXE_SHM";
 
 /// `off`: sockets take no ICMP errors of sent packets.
@@ -83,7 +83,7 @@ fn switch(variable: &'static str, usual: bool) -> Result<bool, VariableError> {
 fn without_capture() -> Result<DeviceBuilder, VariableError> {
     let builder = Device::builder()
         .icmp_errors(switch(ICMP_ERRORS, true)?)
-        .shared_memory(switch(SHARED_MEMORY, false)?);
+        .shared_memory(switch(SHARED_MEMORY, true)?);
     let Some(given) = value(FAULTS) else { return Ok(builder) };
     let faults: Result<FaultSpec, _> = given.to_string_lossy().parse();
     let wrong =

@@ -259,8 +259,8 @@ impl DeviceBuilder {
 
     /// Sets whether packets to other processes of this user on this host go through memory that
     /// both processes share, instead of sockets. Both devices must have this option. The default is
-    /// `false`. A device with faults uses sockets. Captures and counters are the same. Tools such
-    /// as tcpdump, netem and firewalls see these packets only if the option is off.
+    /// `true`. A device with faults uses sockets. Captures and counters are the same. Tools such as
+    /// tcpdump, netem and firewalls see these packets only if the option is off.
     #[must_use]
     pub fn shared_memory(mut self, on: bool) -> Self {
         self.config.shared_memory = on;

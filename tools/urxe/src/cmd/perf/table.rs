@@ -96,7 +96,7 @@ fn print_notes(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     if report.in_memory {
         lines.push(
-            "The packets went through memory that both processes share. Without URXE_SHM=on, they \
+            "The packets went through memory that both processes share. With URXE_SHM=off, they \
              use sockets."
                 .to_owned(),
         );

@@ -51,7 +51,7 @@ pub(super) fn memory() -> Probe {
     match exchanged {
         Ok(true) => NAME.works(
             "two mappings show the same bytes",
-            "URXE_SHM=on: no sockets between processes; tcpdump does not see their packets",
+            "no sockets between processes; tcpdump sees their packets with URXE_SHM=off only",
         ),
         Ok(false) => NAME.limited("two mappings show other bytes", "packets use sockets"),
         Err(errno) => NAME.limited(errno.to_string(), "packets use sockets"),
