@@ -144,7 +144,7 @@ impl Engine {
             port: Mutex::new(PortState::new(&link)),
             attached: OnceLock::new(),
         });
-        let (for_thread, mut receiver) = (Arc::clone(&shared), Receiver::new()?);
+        let (for_thread, mut receiver) = (Arc::clone(&shared), Receiver::without_rings()?);
         // From here on, a failure drops the engine, which detaches it from its connections.
         let mut engine = Self { shared, link, events, thread: None, process: ProcessId::this() };
         let options = (random()?, config.watcher, config.keep_alive);

@@ -34,6 +34,8 @@ const CALLS_WITHOUT_SOCKETS: u32 = 16;
 /// The receiving thread's ends of the rings.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
+    /// Whether new rings get their readers here. Only one receiver of a device reads its rings.
+    takes_rings: bool,
     readers: Vec<Reader>,
     /// The reader that is asked first.
     next: usize,
@@ -42,6 +44,11 @@ pub(super) struct Readers {
 }
 
 impl Readers {
+    /// Returns the readers of the receiver that reads the rings of the device.
+    pub fn of_device() -> Self {
+        Self { takes_rings: true, ..Self::default() }
+    }
+
     /// Returns whether the thread may leave the sockets alone in a call that found no record.
     pub fn leaves_sockets(&mut self) -> bool {
         self.empty_calls = self.empty_calls.wrapping_add(1);
@@ -50,7 +57,9 @@ impl Readers {
 
     /// Adds the readers of new rings. Returns whether there are any readers.
     fn refresh(&mut self, rings: &Rings) -> bool {
-        rings.incoming.add_fresh(&mut self.readers);
+        if self.takes_rings {
+            rings.incoming.add_fresh(&mut self.readers);
+        }
         if self.readers.is_empty() {
             return false;
         }
@@ -206,5 +215,71 @@ impl Ports {
                 return;
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::net::IpAddr;
+
+    use urxe_wire::mad::{Mad, Req, TransactionId};
+    use urxe_wire::packet::ICRC_LEN;
+    use urxe_wire::{Bth, Deth, Ext, Gid, Opcode, PacketRepr, Psn, QKey, Qpn, ROCE_PORT};
+
+    use super::*;
+    use crate::device::DeviceConfig;
+    use crate::driver::eventfd::EventFd;
+    use crate::driver::groups::GroupPorts;
+    use crate::driver::thread_waker::ThreadWaker;
+    use crate::port::sharing::Member;
+    use crate::port::udp::UdpConfig;
+    use crate::port::{Run, SendOutcome, Transmit};
+    use crate::ring::{Accepted, Endpoint, Link, Producer, Record};
+    use crate::sync::Arc;
+    use crate::sys::shared_memory::SharedMemory;
+
+    /// Writes a request for a connection. All processes of an address read one socket for these.
+    fn request() -> Vec<u8> {
+        let bth = Bth::new(Opcode::UdSendOnly, Qpn::QP1, Psn::new(0));
+        let ext = Ext::Deth(Deth { qkey: QKey::GSI, src_qp: Qpn::QP1 });
+        let mut bytes = vec![0; 512];
+        let mad = Mad::new(TransactionId(1), Req::default()).to_bytes();
+        let end = PacketRepr::new(bth, ext).emit(&mad, &mut bytes).unwrap();
+        bytes.truncate(end + ICRC_LEN);
+        bytes
+    }
+
+    /// The background thread reads the requests, while the thread that polls reads the rings.
+    #[test]
+    fn a_request_that_comes_with_a_new_ring_leaves_the_ring_to_its_receiver() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let at = IpAddr::from([127, 62, high, low.max(1)]);
+        let configs = [UdpConfig::new(at)];
+        let groups = GroupPorts::new(&configs).unwrap();
+        let mut ports = Ports::open(&configs, groups, |_| None, || 1).unwrap();
+        let waker = Arc::new(ThreadWaker::new(EventFd::new().unwrap()));
+        ports.set_rings(Rings::new(ports.slot(), Vec::new(), waker).unwrap());
+        let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(at)], 1));
+
+        let [_other, link] = Link::pair().unwrap();
+        let (memory, file) = SharedMemory::create(1 << 16, 1).unwrap();
+        let opened = SharedMemory::open(&*file, 1 << 16, 1).unwrap();
+        let from = Endpoint { address: at, scope_id: 0, slot: 1 };
+        let rings = ports.rings().unwrap();
+        rings.incoming.add(Accepted { link, memory: opened, from }, at).unwrap();
+        let record = Record { segment_size: 4, from_port: 9, traffic_class: 0, hop_limit: 64 };
+        assert!(Producer::default().push(&memory, record, b"data").is_ok());
+
+        let sender = ports.iter().next().unwrap();
+        let bytes = &request()[..];
+        let (from, from_port, to, segment_size) = (at, ROCE_PORT, at, bytes.len());
+        let run = Run { from, from_port, to, bytes, segment_size, traffic_class: 0, hop_limit: 1 };
+        assert_eq!(sender.transmit(&run), SendOutcome::Sent);
+        ports.receive_common(&mut Receiver::without_rings().unwrap(), &device);
+        let common = ports.members().find_map(Member::common).unwrap();
+        assert_eq!(common.counters().received_datagrams, 1, "the request was there");
+
+        let batch = ports.read_rings(&mut Receiver::new().unwrap(), &device);
+        assert_eq!(batch.runs, 1);
     }
 }

@@ -92,11 +92,19 @@ pub(in crate::driver) struct Receiver {
 }
 
 impl Receiver {
-    /// Makes empty buffers.
+    /// Makes the receiver of the rings and sockets of a device.
     ///
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new() -> Result<Self, OutOfMemory> {
+        Ok(Self { readers: Readers::of_device(), ..Self::without_rings()? })
+    }
+
+    /// Makes a further receiver of a device, which reads no rings.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn without_rings() -> Result<Self, OutOfMemory> {
         Ok(Self {
             buffers: ReceiveBuffers::new(BATCH)?,
             scratch: ReceiveScratch::collecting_unmatched(),
