@@ -1,6 +1,7 @@
 //! Runs the `urxe` binary with a separate configuration folder.
 
 use std::io::{BufRead, BufReader, Read};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -80,6 +81,45 @@ impl Finish for Child {
         drop(sender);
         watch.join().expect("it only waits");
         output.into()
+    }
+}
+
+/// A process that is killed if the test ends before it.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        Self(Some(command.spawn().expect("the binary runs")))
+    }
+}
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("only `finish` takes the process")
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("only `finish` takes the process")
+    }
+}
+
+impl Finish for Running {
+    #[track_caller]
+    fn finish(mut self) -> Run {
+        self.0.take().expect("only `finish` takes the process").finish()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Finish as _, Run};
+use crate::common::{Finish as _, Run, Running};
 
 /// Returns the command, on one address a test.
 fn urxe(net: u8, words: &str) -> Command {
@@ -15,14 +15,14 @@ fn urxe(net: u8, words: &str) -> Command {
 
 /// A server, and the port that it reported.
 struct Server {
-    child: Child,
+    child: Running,
     stderr: BufReader<ChildStderr>,
     port: String,
 }
 
 impl Server {
     fn start(command: &mut Command) -> Self {
-        let mut child = command.spawn().unwrap();
+        let mut child = Running::start(command);
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
@@ -54,14 +54,12 @@ fn rping_pings() {
 
 #[test]
 fn a_server_for_many_serves_many_at_once() {
-    let mut server = Server::start(&mut urxe(2, "rping -s -P -p 0 -d"));
+    let server = Server::start(&mut urxe(2, "rping -s -P -p 0 -d"));
     let words = format!("rping -c -a 127.83.2.1 -p {} -C 20 -S 65535 -V", server.port);
     let clients: Vec<Child> = (0..4).map(|_| urxe(2, &words).spawn().unwrap()).collect();
     for client in clients {
         client.finish().ok();
     }
-    server.child.kill().unwrap();
-    server.child.wait().unwrap();
 }
 
 #[test]
@@ -98,8 +96,6 @@ fn a_listener_for_many_serves_the_next_client_after_one_was_killed() {
         client.kill().unwrap();
         client.wait().unwrap();
     }
-    server.child.kill().unwrap();
-    server.child.wait().unwrap();
 }
 
 #[test]
