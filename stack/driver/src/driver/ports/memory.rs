@@ -5,9 +5,9 @@
 //!
 //! - The packets that a peer sent over its socket, before its ring was open, are older than all
 //!   records. So the sockets are read until they are empty before the first record of a ring.
-//! - A datagram may be newer than records, such as a disconnect request that the watcher of a killed
-//!   process sends. So the records that are there after a socket was read go to the device before
-//!   what was read.
+//! - A datagram may be newer than records. The watcher of a killed process sends its disconnect
+//!   requests over a socket. So the records that are there after a socket was read go to the device
+//!   before the datagrams.
 
 use super::Ports;
 use super::receive::{ReceiveScope, Receiver};
