@@ -10,25 +10,40 @@ mod tests;
 
 urxe_types::named_enum! {
     /// The state of a connection (`enum ib_cm_state`).
+    ///
+    /// A REQ asks for a connection, a REP accepts, an RTU confirms the REP, and a REJ rejects. An
+    /// MRA asks for more time. A DREQ ends a connection, and a DREP confirms that.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    #[allow(missing_docs)]
     pub enum CmState: name {
         /// No exchange is in progress: not started, failed, rejected, or ended.
         Idle => "IDLE",
+        /// This end sent a REQ, and no answer has arrived.
         ReqSent => "REQ_SENT",
+        /// A REQ arrived, and the program has not answered it.
         ReqRcvd => "REQ_RCVD",
+        /// This end sent an MRA for the REQ, so the peer waits longer.
         MraReqSent => "MRA_REQ_SENT",
+        /// The peer sent an MRA for this end's REQ, so this end waits longer.
         MraReqRcvd => "MRA_REQ_RCVD",
+        /// The program accepted, and this end sent a REP. The RTU has not arrived.
         RepSent => "REP_SENT",
+        /// A REP arrived, and the program has not confirmed it.
         RepRcvd => "REP_RCVD",
+        /// This end sent an MRA for the REP, so the peer waits longer.
         MraRepSent => "MRA_REP_SENT",
+        /// The peer sent an MRA for this end's REP, so this end waits longer.
         MraRepRcvd => "MRA_REP_RCVD",
+        /// The connection is established.
         Established => "ESTABLISHED",
+        /// This end sent a DREQ, and no DREP has arrived.
         DreqSent => "DREQ_SENT",
+        /// A DREQ arrived, and this end has not answered it.
         DreqRcvd => "DREQ_RCVD",
         /// The connection ended, but packets may still be in flight.
         Timewait => "TIMEWAIT",
+        /// This end asked for a datagram service, and no answer has arrived.
         SidrReqSent => "SIDR_REQ_SENT",
+        /// A peer asked for a datagram service, and the program has not answered.
         SidrReqRcvd => "SIDR_REQ_RCVD",
     }
 }
@@ -65,16 +80,24 @@ impl CmState {
 urxe_types::named_enum! {
     /// An input to a connection: a call, a message or a timeout.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    #[allow(missing_docs)]
     pub enum Input: as_str {
+        /// The program connects.
         CallReq => "sending a REQ",
+        /// The program needs more time for its answer.
         CallMra => "sending an MRA",
+        /// The program accepts.
         CallRep => "sending a REP",
+        /// The program confirms the REP.
         CallRtu => "sending an RTU",
+        /// The program rejects the connection.
         CallRej => "sending a REJ",
+        /// The program disconnects.
         CallDreq => "sending a DREQ",
+        /// The program confirms that the peer disconnects.
         CallDrep => "sending a DREP",
+        /// The program asks for a datagram service.
         CallSidrReq => "sending a SIDR_REQ",
+        /// The program answers a request for a datagram service.
         CallSidrRep => "sending a SIDR_REP",
         /// The queue pair received data, so the RTU was lost or is late.
         CommEstablished => "reporting the arrival of data",
@@ -84,23 +107,35 @@ urxe_types::named_enum! {
         PeerReqYields => "a REQ of the new active side",
         /// The peer's REQ crossed this side's REQ, and this side remains the active side.
         PeerReqStays => "a REQ of the new passive side",
+        /// The peer needs more time to answer the REQ.
         MraOfReq => "an MRA for a REQ",
+        /// The peer needs more time to confirm the REP.
         MraOfRep => "an MRA for a REP",
+        /// The peer rejects the connection.
         Rej => "a REJ",
+        /// The peer rejects a connection that it does not know any more.
         RejStale => "a REJ of a stale connection",
         /// The peer has not requested the connection yet, although both sides will.
         RejPeerNotReady => "a REJ of a peer without a REQ",
+        /// The peer accepts.
         Rep => "a REP",
+        /// The peer confirms the REP.
         Rtu => "an RTU",
+        /// The peer disconnects.
         Dreq => "a DREQ",
+        /// The peer confirms that this end disconnects.
         Drep => "a DREP",
+        /// The peer asks for an alternate path. RoCE has none.
         Lap => "a LAP",
+        /// The peer repeats its request for a datagram service.
         SidrReq => "a repeated SIDR_REQ",
+        /// The peer answers a request for a datagram service.
         SidrRep => "a SIDR_REP",
         /// The last retransmission also remained without a reply.
         RetriesExhausted => "the end of the last retry",
         /// The last keep-alive probe remained without a reply.
         PeerLost => "the end of the last keep-alive probe",
+        /// No packet of the connection can be in the network any more.
         TimewaitExit => "the end of TIMEWAIT",
     }
 }

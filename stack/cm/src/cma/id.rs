@@ -20,14 +20,20 @@ pub struct CmaId(pub(super) u64);
 urxe_types::named_enum! {
     /// The state of an identifier (the kernel's `enum rdma_cm_state`, without transient states).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    #[allow(missing_docs)]
     pub enum IdState: name {
+        /// The identifier has no address.
         Idle => "IDLE",
+        /// It has a local address and port (`rdma_bind_addr`).
         AddrBound => "ADDR_BOUND",
+        /// The peer's address is resolved (`rdma_resolve_addr`).
         AddrResolved => "ADDR_RESOLVED",
+        /// The route to the peer is resolved (`rdma_resolve_route`).
         RouteResolved => "ROUTE_RESOLVED",
+        /// A connection is requested, accepted or established.
         Connect => "CONNECT",
+        /// The connection has ended.
         Disconnect => "DISCONNECT",
+        /// It listens for requests (`rdma_listen`).
         Listen => "LISTEN",
         /// The device was removed.
         DeviceRemoval => "DEVICE_REMOVAL",
