@@ -14,7 +14,7 @@ use urxe_types::allocate::OutOfMemory;
 /// # Errors
 /// [`OutOfMemory`].
 pub fn zeroed(len: usize) -> Result<Box<[u8]>, OutOfMemory> {
-    let error = OutOfMemory { bytes: len };
+    let error = OutOfMemory::of::<u8>(len);
     if len == 0 {
         return Ok(Box::default());
     }
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn sizes_that_no_system_has_are_errors() {
         for bytes in [usize::MAX, isize::MAX as usize + 1] {
-            assert_eq!(zeroed(bytes).unwrap_err(), OutOfMemory { bytes });
+            assert_eq!(zeroed(bytes).unwrap_err(), OutOfMemory::of::<u8>(bytes));
         }
     }
 }

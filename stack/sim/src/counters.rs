@@ -5,7 +5,7 @@ use urxe_types::time::Time;
 
 /// Counters of packets. A packet to a multicast group counts once for each node that receives it.
 /// When no packet is in flight, [`accepted`](Self::accepted) equals [`fates`](Self::fates).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SimCounters {
     /// Packets that nodes sent and the network did not refuse.
     pub sent: u64,

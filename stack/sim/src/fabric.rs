@@ -77,6 +77,7 @@ impl SimHost for DeviceHost {
 /// The time does not advance: a host or link has an unlimited number of events at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("virtual time does not advance at {at}: {MAX_ROUNDS_AT_ONE_TIME} steps at one time")]
+#[non_exhaustive]
 pub struct Stalled {
     /// The time at which the fabric stalled.
     pub at: Time,

@@ -139,7 +139,8 @@ pub enum PauseScope {
 }
 
 /// The fate of packets in a [`Pause`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PausedPackets {
     /// The packets wait until the pause ends.
     Hold,

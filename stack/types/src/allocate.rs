@@ -28,6 +28,7 @@ pub const LARGE: usize = 4096;
     "the system has no memory for {bytes} bytes: close other programs, or raise their limits \
          (ulimit -v, cgroup memory.max)"
 )]
+#[non_exhaustive]
 pub struct OutOfMemory {
     /// The requested bytes, or `usize::MAX` if their number overflows.
     pub bytes: usize,

@@ -20,6 +20,7 @@ use crate::waker_list::lock;
 /// All thread domains of the device are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device has {allowed} thread domains and all are in use")]
+#[non_exhaustive]
 pub struct AllocTdError {
     /// The number of thread domains that the device supports.
     pub allowed: u32,
@@ -92,7 +93,8 @@ impl Device {
     /// let options = DeviceOptions::new().limits(limits);
     /// let device = Fabric::new(1).device_with(&[[10, 0, 0, 1].into()], options)?;
     /// let only = device.alloc_thread_domain()?;
-    /// assert_eq!(device.alloc_thread_domain().unwrap_err(), AllocTdError { allowed: 1 });
+    /// let error: AllocTdError = device.alloc_thread_domain().unwrap_err();
+    /// assert_eq!(error.allowed, 1);
     /// # Ok(())
     /// # }
     /// ```

@@ -16,6 +16,7 @@ const KEPT: &str = "a region keeps its key until it is deregistered";
 /// All protection domains of the device are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device has {allowed} protection domains and all are in use")]
+#[non_exhaustive]
 pub struct AllocPdError {
     /// The number of protection domains that the device supports.
     pub allowed: u32,

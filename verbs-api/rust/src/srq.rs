@@ -92,7 +92,7 @@ impl Drop for Inner {
 /// let error: CreateSrqError = pd.shared_receive_queue(0).create().unwrap_err();
 /// assert!(matches!(error, CreateSrqError::Size(_)), "{error}");
 /// // If the system has no memory for so many receives, the error has the number ENOMEM.
-/// assert_eq!(CreateSrqError::from(OutOfMemory { bytes: 1 << 40 }).errno(), 12);
+/// assert_eq!(CreateSrqError::from(OutOfMemory::of::<u8>(1 << 40)).errno(), 12);
 /// # Ok(())
 /// # }
 /// ```

@@ -24,7 +24,8 @@ use urxe_types::port::Datagrams;
 pub(super) const MAX_SEGMENTS: u16 = 128;
 
 /// The check of received ICRCs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum IcrcPolicy {
     /// Only the identifications that senders of this stack use pass. The kernel's `rdma_rxe` uses
     /// others.

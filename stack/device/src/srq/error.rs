@@ -25,6 +25,7 @@ urxe_types::errors! {
 /// A size that the device does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {given}, not {min} to {max}")]
+#[non_exhaustive]
 pub struct SrqSizeError {
     /// The name of the field in `struct ibv_srq_attr`.
     pub field: &'static str,

@@ -44,7 +44,7 @@ use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::work_request::{PostError, RecvRequest, Sge};
 
 /// The sizes of a shared receive queue (`struct ibv_srq_attr`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SrqAttr {
     /// The number of receives that the queue can hold, at least 1.
     pub max_wr: u32,

@@ -144,6 +144,7 @@ impl FromStr for LinkSpec {
 /// The first mistake in a list of links, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {reason}")]
+#[non_exhaustive]
 pub struct ParseError {
     /// The line, from 1 (always 1 in the environment variable).
     pub line: usize,

@@ -17,6 +17,7 @@ use crate::device::Device;
 /// No completion channel was created, because no descriptor is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot create an event descriptor: {errno}; raise the limit of open files (ulimit -n)")]
+#[non_exhaustive]
 pub struct ChannelError {
     /// The error of the system.
     pub errno: OsError,

@@ -40,6 +40,7 @@ const BATCH: usize = 16;
 /// The reason why the device did not accept all work requests of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {index}: {error}")]
+#[non_exhaustive]
 pub struct BatchError {
     /// The index of the first refused request, counted from 0. All earlier requests were posted.
     pub index: usize,

@@ -142,6 +142,7 @@ impl<'a, const N: usize> From<[RegionSlice<'a>; N]> for Gather<'a> {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Data<'a> {
     /// Slices of regions. The device reads them when it builds packets, so the program must not
     /// change them until the request has completed.
