@@ -1,4 +1,4 @@
-//! Streams of two processes: one that echoes, and one that dies.
+//! Streams of two processes: one that echoes, and one that exits or dies.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -16,22 +16,30 @@ use crate::common::LONG;
 
 const SERVER_ADDRESS: &str = "URXE_TEST_STREAM_SERVER";
 const SIZE: u64 = 1 << 20;
+/// The status of a server that exits.
+const STATUS: i32 = 7;
 
-/// The server of the other tests, in a process of its own: echoes each stream.
+/// The server of the other tests, in a process of its own: echoes each stream. With the option
+/// `exits`, it echoes one byte, and exits after the second.
 #[test]
 #[ignore = "other tests start it"]
 fn echo_server() {
     let Ok(host) = std::env::var(SERVER_ADDRESS) else { return };
-    let (host, watcher) = match host.strip_suffix(" unwatched") {
-        Some(host) => (host, false),
-        None => (&*host, true),
-    };
+    let (host, option) = host.split_once(' ').unwrap_or((&host, ""));
     let host: IpAddr = host.parse().unwrap();
-    let device = Device::builder().watcher(watcher).open_address(host).unwrap();
+    let device = Device::builder().watcher(option != "unwatched").open_address(host).unwrap();
     let listener = RdmaStream::builder().device(&device).bind((host, 0).into()).unwrap();
     println!("\nlistening on {}", listener.local_addr());
     loop {
         let (stream, _) = listener.wait(LONG).unwrap();
+        if option == "exits" {
+            let (mut stream, mut byte) = (stream.blocking(), [0]);
+            stream.read_exact(&mut byte).unwrap();
+            stream.write_all(&byte).unwrap();
+            stream.read_exact(&mut byte).unwrap();
+            // Drops neither the stream nor the device.
+            std::process::exit(STATUS);
+        }
         thread::spawn(move || {
             let mut stream = stream.blocking();
             std::io::copy(&mut { stream }, &mut stream).unwrap();
@@ -46,10 +54,11 @@ struct Server {
 }
 
 impl Server {
+    /// Starts a server whose device has the first address of `net`.
     fn start(net: u8, option: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "stream::processes::echo_server", "--ignored", "--nocapture"])
-            .env(SERVER_ADDRESS, format!("{}{option}", address(net, 1)))
+            .env(SERVER_ADDRESS, format!("{} {option}", address(net, 1)))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -104,10 +113,24 @@ fn a_process_that_dies_resets_its_streams() {
     assert_all_calls_fail(&stream, StreamError::Reset { peer: server.addr });
 }
 
+#[test]
+fn a_process_that_exits_without_dropping_resets_its_streams() {
+    let mut server = Server::start(148, "exits");
+    let stream = client(148).connect(server.addr).wait().unwrap();
+    let mut blocking = stream.blocking().timeout(LONG.unwrap());
+    let mut byte = [0];
+    blocking.write_all(b"x").unwrap();
+    blocking.read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"x");
+    blocking.write_all(b"y").unwrap();
+    assert_eq!(server.process.wait().unwrap().code(), Some(STATUS));
+    assert_all_calls_fail(&stream, StreamError::Reset { peer: server.addr });
+}
+
 /// No one tells this end that the peer is gone, as when its host loses power.
 #[test]
 fn a_keepalive_detects_a_peer_that_vanished() {
-    let mut server = Server::start(147, " unwatched");
+    let mut server = Server::start(147, "unwatched");
     let builder = client(147).ack_timeout(Duration::from_millis(16));
     let stream = builder.connect(server.addr).wait().unwrap();
     server.kill();
