@@ -62,7 +62,7 @@
 //!
 //! | to write | read first | then |
 //! |---|---|---|
-//! | two processes, or two hosts | `rpc` | `stream_proxy`: streams beside TCP |
+//! | two processes, or two hosts | `blocking_echo`; with tasks `rpc` | `stream_proxy`: beside TCP |
 //! | a first program with messages | `ping_pong` | `cm_echo`: connections by address and port |
 //! | RDMA without the peer's program | `one_sided` | `atomics_counter`, `persistent_log` |
 //! | tasks (`async`) | `async_rpc` | `async_store`: one-sided READs |

@@ -56,6 +56,7 @@ examples! {
     ud_echo "../examples/ud_echo.rs"
     xrc_window "../examples/xrc_window.rs"
     ;
+    blocking_echo "../examples/blocking_echo.rs"
     rpc "../examples/rpc.rs"
     stream_proxy "../examples/stream_proxy.rs"
 }

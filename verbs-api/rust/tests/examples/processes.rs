@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Result, rpc, stream_proxy};
+use super::{Result, blocking_echo, rpc, stream_proxy};
 
 const ARGUMENTS: &str = "URXE_TEST_EXAMPLE";
 
@@ -21,6 +21,7 @@ fn process() {
     let arguments: Vec<&str> = arguments.split(' ').collect();
     println!();
     match arguments.split_first().unwrap() {
+        (&"blocking_echo", rest) => blocking_echo::run(rest).unwrap(),
         (&"rpc", rest) => rpc::run(rest).unwrap(),
         (&"stream_proxy", rest) => stream_proxy::run(rest).unwrap(),
         other => panic!("{other:?}"),
@@ -66,6 +67,22 @@ impl Drop for Process {
         // A test may have killed it.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn blocking_echo_serves_several_clients() {
+    let mut server = Process::start("127.49.23.1", "blocking_echo server 127.49.23.1:0");
+    let to = server.listening();
+    let mut clients = [2, 3].map(|host| {
+        Process::start(&format!("127.49.23.{host}"), &format!("blocking_echo client {to}"))
+    });
+    for client in &mut clients {
+        assert_eq!(client.line("1000 echoes of "), to.to_string());
+        assert!(client.child.wait().unwrap().success());
+    }
+    for _ in &clients {
+        assert!(server.line("127.49.23.").ends_with(" is gone after 1000 messages"));
     }
 }
 
