@@ -1,5 +1,8 @@
 //! The harnesses of the tests: the fault simulation, Debian's programs, and real kernels as peers.
 
+// A reader copies these programs, which the compiler accepts without a warning.
+#![doc(test(attr(deny(unused_must_use))))]
+
 pub mod kernel;
 pub mod process;
 pub mod programs;

@@ -431,6 +431,8 @@
 #![cfg_attr(not(all(feature = "cm", feature = "sim")), doc = "[`guide`]: #features")]
 #![cfg_attr(not(feature = "sim"), doc = "[`DeviceBuilder::faults`]: #features")]
 #![deny(unsafe_code)]
+// A reader copies the examples, which the compiler accepts without a warning.
+#![doc(test(attr(deny(unused_must_use))))]
 
 mod ah;
 pub mod aio;

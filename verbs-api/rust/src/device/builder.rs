@@ -191,7 +191,7 @@ impl DeviceBuilder {
     /// # while cq.is_empty() { std::thread::yield_now() }
     /// // Both requests are acknowledged, but the completion is not polled yet.
     /// assert_eq!(qp.post_send(&write), Err(PostError::NotPolled { capacity: 2 }));
-    /// cq.wait_one(None)?;
+    /// let _second = cq.wait_one(None)?;
     /// qp.post_send(&write)?;
     /// # Ok(())
     /// # }

@@ -23,7 +23,7 @@
 //! let to = pd_b.allocate(1 << 20, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //! from.write(0, &[7; 1 << 20])?;
 //! qp_a.post_send(&SendRequest::write(from.slice(..)?, to.remote()).signaled())?;
-//! cq_a.wait_one(None)?;
+//! let _written = cq_a.wait_one(None)?;
 //! assert_eq!(to.read_vec(0, 1 << 20)?, [7; 1 << 20]);
 //! assert!(fabric.counters().lost > 0);
 //! # Ok(())
