@@ -16,19 +16,18 @@ use crate::structure::{
 const FEATURES: &str =
     "urxe/futures,urxe/serde,urxe/stream,urxe/tokio,urxe-tests/kernel-peers,urxe-tests/programs";
 
-/// Sets of features that replace the default ones of `urxe`, and so of `urxe-stack`: none, and each
-/// feature without those that its code could need.
-const FEATURE_SETS: [&str; 4] = [
-    "",
-    "urxe/capture,urxe/serde,urxe/stream,urxe/tokio",
-    "urxe/capture,urxe/cm",
-    "urxe/serde,urxe/sim",
-];
+/// Sets of features that replace the default ones of `urxe` and `urxe-stack`: none, and each
+/// feature without those that its code could need. They have no `urxe/`: tests of `urxe` depend on
+/// `urxe`, and with `-p urxe` cargo gives such a feature to that dependency.
+const FEATURE_SETS: [&str; 4] = ["", "capture,serde,stream,tokio", "capture,cm", "serde,sim"];
 
 /// Features without which some modules are absent, to which the documentation must not link then.
 const DOC_SETS: [&str; 3] = ["", "cm", "sim"];
 
-/// The crate `urxe`, and the crates whose types it re-exports.
+/// The optional features of `urxe`, whose public items are checked, too.
+const OPTIONAL_FEATURES: &str = "futures,serde,stream,tokio";
+
+/// The crate `urxe` first, and the crates whose types it re-exports.
 const LAYERS: [&str; 9] = [
     "urxe",
     "urxe-stack",
@@ -132,10 +131,12 @@ pub fn doc(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let rustdoc = target_folder().join("rustdoc-unstable");
     fs::write(&rustdoc, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
-    let mut json = cargo(["doc", "--no-deps"]);
-    json.args(LAYERS.iter().flat_map(|name| ["-p", name]));
-    json.env("RUSTDOC", &rustdoc);
-    runner.run(json.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json"))?;
+    let (own, others) = LAYERS.split_at(1);
+    for (layers, features) in [(own, OPTIONAL_FEATURES), (others, "")] {
+        let mut json = cargo(["doc", "--no-deps", "--features", features]);
+        json.args(layers.iter().flat_map(|name| ["-p", name])).env("RUSTDOC", &rustdoc);
+        runner.run(json.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json"))?;
+    }
     let faults = public::Docs::read(&target_folder().join("doc"), &LAYERS)?.faults();
     if !faults.is_empty() {
         bail!("re-export these types from `urxe`, or do not mention them:\n{}", faults.join("\n"));

@@ -1,6 +1,11 @@
 //! The names in the public interface of the crate `urxe`: each type that a public item mentions
 //! belongs to std, to `urxe-wire`, or has a public name in `urxe`.
 //!
+//! The traits of optional features, such as those of tokio, may appear, too.
+//!
+//! `cargo check-external-types` is a similar program, for a nightly compiler. It forbids a type of
+//! an internal crate, or allows it. This check allows it if it has a public name.
+//!
 //! The check reads what rustdoc writes as JSON for the crate and the layers that it re-exports. It
 //! follows the public modules and re-exports of `urxe`, and collects the types in fields, variants,
 //! signatures and implementations. rustdoc writes JSON only as an unstable format, so the check
@@ -15,9 +20,10 @@ use serde_json::Value;
 
 /// The crate whose interface is checked.
 const CRATE: &str = "urxe";
-/// Crates whose types may appear: std and its parts, and the crate of packets, which programs use
-/// directly.
-const ALLOWED: [&str; 4] = ["std", "core", "alloc", "urxe_wire"];
+/// Crates whose types may appear: std and its parts, the crate of packets, which programs use
+/// directly, and the crates of optional features.
+const ALLOWED: [&str; 8] =
+    ["std", "core", "alloc", "urxe_wire", "futures_core", "futures_io", "serde_core", "tokio"];
 /// What `bitflags!` generates for a set of flags.
 const GENERATED: &str = "bitflags::";
 
