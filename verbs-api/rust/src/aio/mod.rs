@@ -84,9 +84,10 @@
 //! are in vain, because on a busy machine they take the processor from the peer. A program with a
 //! thousand queue pairs in one thread sets the time to zero, because their polls delay each other.
 //!
-//! # Names
+//! # Names and devices
 //! Functions that run in tasks take addresses. Resolve names before, because
-//! [`ToSocketAddrs`](std::net::ToSocketAddrs) blocks the thread.
+//! [`ToSocketAddrs`](std::net::ToSocketAddrs) blocks the thread. Open devices before, too: without
+//! a device in its options, the first connection opens the configured devices.
 //!
 #![cfg_attr(not(feature = "cm"), doc = "[`AsyncQueuePairBuilder::connect`]: crate#features")]
 #![cfg_attr(not(feature = "cm"), doc = "[`AsyncQueuePairBuilder::accept`]: crate#features")]

@@ -58,7 +58,11 @@
 //!
 //! [`prepare`], [`connect`], [`resolve`] and `bind` take `impl ToSocketAddrs`. If it is a host
 //! name, the system resolves the name, which blocks the thread. A task passes a [`SocketAddr`],
-//! for example of `tokio::net::lookup_host`; nothing else in these functions blocks.
+//! for example of `tokio::net::lookup_host`. The first call without a device also opens the
+//! configured devices, which blocks: for some milliseconds, or for up to three seconds while
+//! another process of an address does not answer. A program opens its devices before its tasks
+//! start, by [`Device::open`](crate::Device::open) or [`DefaultDevices::open`]. Nothing else in
+//! these functions blocks.
 //!
 //! ```
 //! use urxe::cm::{self, Connection, ConnectionEvent, ConnectionEvents, Establish};

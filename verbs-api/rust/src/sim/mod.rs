@@ -150,11 +150,24 @@
 //! * Only tasks may wait. A blocking call would stop the executor, and so the time.
 //! * tokio's timers have a resolution of one millisecond, so packets and timers of the network can
 //!   be one millisecond late, always by the same time.
-//! * `madsim` has the functions of tokio's `time`, so the same code works there.
-//! * In `turmoil`, each host has a runtime of its own. The clock is
-//!   `|| turmoil::sim_elapsed().unwrap_or_default()`. The test calls
-//!   [`run_until`](Fabric::run_until) after each `Sim::step`, with `Time::ZERO + sim.elapsed()`.
-//!   No task drives the fabric, and a packet waits for the next tick.
+//! * `madsim` has the functions of tokio's `time`, so the same code works there, with
+//!   `madsim::time` and `madsim::task::spawn` (version 0.2.34).
+//! * In `turmoil` (version 0.6.6), each host has a runtime of its own. No task drives the fabric.
+//!   The test calls [`run_until`](Fabric::run_until) after each step, so a packet waits for the
+//!   next tick:
+//!
+//!   ```ignore
+//!   let mut sim = turmoil::Builder::new().build();
+//!   let fabric = Fabric::with_clock(1, || turmoil::sim_elapsed().unwrap_or_default());
+//!   let (server, client) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+//!   // `serve` and `call` are functions of the test that return futures.
+//!   sim.host("server", move || serve(server.clone()));
+//!   sim.client("client", call(client));
+//!   while !sim.step()? {
+//!       fabric.run_until(Time::ZERO + sim.elapsed())?;
+//!   }
+//!   ```
+//!
 //! * Any other loop uses [`Fabric::next_deadline`] and [`Fabric::run_until`].
 //!
 //! # Replaying a run
