@@ -273,9 +273,11 @@
 //! changes. [`DeviceBuilder::faults`] adds faults to real sockets.
 //!
 //! # Logging
-//! This crate emits events by [`tracing`](https://docs.rs/tracing), and no spans. A program sees
-//! them by installing a subscriber. Without one, an event costs a load and a branch. Typical fields
-//! are `qp`, `psn`, `peer`, `device` and `error`.
+//! This crate emits events by [`tracing`](https://docs.rs/tracing). A program sees them by
+//! installing a subscriber. Without one, an event costs a load and a branch. Typical fields are
+//! `qp`, `psn`, `peer`, `device` and `error`. The only span, `process`, has the number of this
+//! process as `id`. Events of received messages of connection managers are in it, because processes
+//! that share an address may log to one terminal.
 //!
 //! | level | events |
 //! |---|---|
@@ -294,7 +296,6 @@
 //! | `urxe_cm` | the connection manager |
 //! | `urxe_io` | sockets, interfaces, processes of an address, captures |
 //! | `urxe_stack` | threads and ports of a device |
-//!
 //!
 //! ```
 //! use tracing_subscriber::EnvFilter;
