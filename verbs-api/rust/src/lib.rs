@@ -419,7 +419,7 @@
 //!   managers to itself. Other processes of its address still get theirs.
 //! * `sim`: the module [`sim`], [`DeviceBuilder::faults`] and `DeviceBuilder::loss`.
 //! * `stream`: completion queues and listeners as streams of `futures-core`: `CompletionStream`,
-//!   `cm::RequestStream` and `stream::AcceptStream`.
+//!   `cm::RequestStream`, `cm::DatagramRequestStream` and `stream::AcceptStream`.
 //! * `tokio`, `futures`: `AsyncRead` and `AsyncWrite` of these crates for `stream::RdmaStream`.
 //! * `serde`: [`QpEndpoint`] and [`RemoteRegion`] implement the traits of serde by their text form.
 //!

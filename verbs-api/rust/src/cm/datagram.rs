@@ -225,6 +225,53 @@ impl DatagramListener {
         let next = std::future::poll_fn(|cx| self.listener.poll(&mut slot, cx, || self.try_next()));
         Ok(next.await)
     }
+
+    /// Returns the requests as a stream, for the adapters of `futures` and of executors.
+    #[cfg(feature = "stream")]
+    pub fn stream(&self) -> DatagramRequestStream<'_> {
+        DatagramRequestStream { listener: self, slot: self.listener.slot() }
+    }
+}
+
+/// The requests of a listener as a [`Stream`](futures_core::Stream), which never ends. An item has
+/// the result of [`DatagramListener::next`].
+///
+/// ```
+/// use smol::stream::StreamExt;
+/// use urxe::cm::{self, DatagramListener, DatagramRequestStream, Listener, ResolveError};
+/// # use urxe::Device;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let here = Device::open_address([127, 49, 11, 33])?;
+/// # let there = Device::open_address([127, 49, 11, 34])?;
+/// let options = Listener::builder().device(&here);
+/// let listener = DatagramListener::bind_with(options, "127.49.11.33:0")?;
+/// # let options = cm::Options::new().device(&there);
+/// let resolving = cm::resolve(listener.local_addr(), &options)?;
+/// let mut requests: DatagramRequestStream<'_> = listener.stream();
+/// let request = pollster::block_on(requests.next()).unwrap()?;
+/// request.reject(b"closed")?;
+/// assert!(matches!(resolving.wait(), Err(ResolveError::Refused { .. })));
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "stream")]
+#[derive(Debug)]
+#[must_use = "a stream does nothing unless it is polled"]
+pub struct DatagramRequestStream<'a> {
+    listener: &'a DatagramListener,
+    slot: WakerSlot<&'a WakerList>,
+}
+
+#[cfg(feature = "stream")]
+impl futures_core::Stream for DatagramRequestStream<'_> {
+    type Item = Result<DatagramRequest, WaitError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { listener, slot } = &mut *self;
+        let request = listener.listener.poll(slot, cx, || listener.try_next());
+        request.map(|request| Some(Ok(request)))
+    }
 }
 
 /// A request for the queue pair of a datagram service. Dropping the request rejects it.

@@ -299,6 +299,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 pub use self::closing::{Close, CloseError};
 pub use self::connection::{Connection, ConnectionEvent, ConnectionEvents, NextConnectionEvent};
+#[cfg(feature = "stream")]
+pub use self::datagram::DatagramRequestStream;
 pub use self::datagram::{
     DATAGRAM_QKEY, DatagramListener, DatagramRequest, DatagramService, Resolving, resolve,
 };

@@ -59,6 +59,7 @@ fn connections_are_sent_and_shared() {
     sent_and_shared::<urxe::cm::ConnectionEvents<'_>>();
     sent_and_shared::<urxe::cm::DatagramListener>();
     sent_and_shared::<urxe::cm::DatagramRequest>();
+    sent_and_shared::<urxe::cm::DatagramRequestStream<'_>>();
     sent_and_shared::<urxe::cm::Establish>();
     sent_and_shared::<urxe::cm::Establishing>();
     sent_and_shared::<urxe::cm::Listener>();
