@@ -335,7 +335,7 @@ crate::errors! {
         GroupNumber { given: Qpn, to: IpAddr } = EINVAL,
         /// The queue pair is not connected yet, or was reset.
         #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT \
-                 or later")]
+                 or later; connect it first (ibv_modify_qp, in Rust QueuePair::connect)")]
         State { state: QpState } = EINVAL,
         /// `capacity`: the number of entries of the queue, as created.
         #[error("the queue holds {capacity} work requests and all are outstanding: poll for \
