@@ -259,25 +259,41 @@ impl UdpPort {
     pub fn record_sent(&self, run: &Run<'_>) -> bool {
         let Some(segments) = self.accepts(run) else { return false };
         self.counters.sent_directly.add(segments as u64);
-        self.record(run, segments);
+        self.count_sent(segments);
+        self.show_sent(run);
         true
     }
 
-    /// Records the outcome of sending `run` through memory that another process shares. The run has
-    /// `segments` packets.
-    pub fn record_in_memory(&self, run: &Run<'_>, segments: usize, outcome: SendOutcome) {
+    /// Sends `run` of `segments` packets by `write`, through memory that another process shares.
+    /// The capture has the run before that, because the response may arrive at once.
+    ///
+    /// # Errors
+    /// The error of `write`.
+    pub fn send_in_memory<E>(
+        &self,
+        run: &Run<'_>,
+        segments: usize,
+        write: impl FnOnce() -> Result<SendOutcome, E>,
+    ) -> Result<SendOutcome, E> {
+        self.show_sent(run);
+        let outcome = write()?;
         match outcome {
             SendOutcome::Sent => {
                 self.counters.sent_in_memory.add(segments as u64);
-                self.record(run, segments);
+                self.count_sent(segments);
             }
             SendOutcome::Dropped => self.counters.memory_full.add(1),
         }
+        Ok(outcome)
     }
 
-    fn record(&self, run: &Run<'_>, segments: usize) {
+    fn count_sent(&self, segments: usize) {
         self.counters.sent_runs.add(1);
         self.counters.sent_packets.add(segments as u64);
+    }
+
+    /// Shows a run without ICRCs to the capture.
+    fn show_sent(&self, run: &Run<'_>) {
         if let Some(tap) = &self.tap {
             let bytes = with_icrcs(run.bytes, run.segment_size, (run.from, run.from_port, run.to));
             tap.sent(clock::wall_ns(), &Run { bytes: &bytes, ..*run });

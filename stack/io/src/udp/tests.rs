@@ -1,6 +1,7 @@
 //! Tests over loopback, unprivileged. Every port has its own address, so tests of several processes
 //! do not interfere.
 
+use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU32;
 
@@ -585,7 +586,11 @@ fn captures_of_packets_in_memory_have_their_icrcs() {
     [0, 44, 88].into_iter().for_each(|at| bytes[at] = 4);
     let run = run(&port, to, &bytes, 44);
     assert!(port.record_sent(&run));
-    port.record_in_memory(&run, 3, SendOutcome::Sent);
+    let sent = port.send_in_memory(&run, 3, || {
+        assert_eq!(tap.0.load(Ordering::Relaxed), 6, "the response may arrive from now on");
+        Ok::<_, Infallible>(SendOutcome::Sent)
+    });
+    assert_eq!(sent, Ok(SendOutcome::Sent));
     let (from_port, traffic_class, hop_limit) = (run.from_port, 0, 64);
     let (bytes, segment_size) = (&bytes[..], 44);
     let arrived = Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit };

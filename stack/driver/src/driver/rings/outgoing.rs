@@ -359,16 +359,17 @@ impl Ring {
             traffic_class: run.traffic_class,
             hop_limit,
         };
-        let outcome = match self.producer.push(&self.memory, record, run.bytes)? {
-            Push::Done { wake } => {
-                if wake {
-                    self.link.wake();
+        let outcome = sender.send_in_memory(run, segments, || {
+            Ok(match self.producer.push(&self.memory, record, run.bytes)? {
+                Push::Done { wake } => {
+                    if wake {
+                        self.link.wake();
+                    }
+                    SendOutcome::Sent
                 }
-                SendOutcome::Sent
-            }
-            Push::Full => SendOutcome::Dropped,
-        };
-        sender.record_in_memory(run, segments, outcome);
+                Push::Full => SendOutcome::Dropped,
+            })
+        })?;
         Ok(Some(outcome))
     }
 }
