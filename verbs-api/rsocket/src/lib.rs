@@ -24,6 +24,7 @@
 //! | `poll_waiters` | threads that sleep in rpoll |
 //! | `options`, `config` | socket options, `/etc/rdma/rsocket` |
 //! | `iovec` | scatter and gather lists of a program |
+//! | `numbers` | the numbers of the descriptors of rsockets |
 //! | `process` | the services that the process provides |
 //! | `error` | conversion of errors of the stack to error numbers |
 //!
@@ -126,6 +127,8 @@ mod descriptors;
 mod error;
 #[cfg(feature = "sockets")]
 mod iovec;
+#[cfg(feature = "sockets")]
+mod numbers;
 #[cfg(feature = "sockets")]
 mod options;
 #[cfg(feature = "sockets")]

@@ -115,6 +115,13 @@ impl AsRawFd for EventFd {
     }
 }
 
+/// The descriptor is an `eventfd` in semaphore mode, such as a duplicate of another one's.
+impl From<OwnedFd> for EventFd {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
 impl AsRef<EventFd> for EventFd {
     fn as_ref(&self) -> &EventFd {
         self

@@ -33,6 +33,7 @@ use self::peers::{MAX_ANSWERED, MAX_AWAITING, Peers, Route};
 use crate::config::Config;
 use crate::error::{Result, errno};
 use crate::iovec::{GatherList, ScatterList};
+use crate::numbers::numbered;
 use crate::options::{Flags, Options, Wait};
 use crate::poll_waiters;
 use crate::process::Process;
@@ -86,7 +87,7 @@ impl Datagram {
         let domain =
             if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let udp = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let ready = numbered(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let udp_ready = EventFd::new()?;
         epoll::add(&ready, &udp_ready, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Arc::new(Self {

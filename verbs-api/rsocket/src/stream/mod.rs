@@ -23,6 +23,7 @@ use self::connect::Phase;
 use self::stream_io::StreamIo;
 use crate::config::Config;
 use crate::error::Result;
+use crate::numbers::numbered;
 use crate::options::{Flags, Options, Wait};
 use crate::poll_waiters;
 use crate::process::Process;
@@ -35,8 +36,8 @@ pub struct Stream {
     /// The descriptor of the identifier's event channel. It is also the descriptor of the socket,
     /// unless the socket was accepted.
     pub fd: RawFd,
-    /// The descriptor of an accepted socket, made by the accept call. librspreload finds an rsocket
-    /// in a set of `select` only if its descriptor is above the one that the program uses.
+    /// The descriptor of an accepted socket, made by the accept call. So its number is usually
+    /// above that of librspreload's descriptor, even if the numbers of [`numbered`] are used up.
     number: OnceLock<OwnedFd>,
     pub family: i32,
     phase: Mutex<Phase>,
@@ -80,7 +81,7 @@ impl Stream {
 
     /// Makes the descriptor of a socket that is being accepted.
     pub fn allocate_number(&self) -> Result<RawFd> {
-        let made = rustix::io::fcntl_dupfd_cloexec(&self.id, 0)?;
+        let made = numbered(&self.id)?;
         Ok(self.number.get_or_init(|| made).as_raw_fd())
     }
 

@@ -16,6 +16,7 @@ use urxe_wire::mad::{PortSpace, RejReason};
 
 use super::queues::{Depths, Queues};
 use crate::error::{Result, errno};
+use crate::numbers::numbered;
 use crate::process::{Device, Process};
 
 /// The value for retries without limit, for unacknowledged messages and for receiver-not-ready.
@@ -32,7 +33,8 @@ pub struct CmId {
 
 impl CmId {
     pub fn new(process: &'static dyn Process, space: PortSpace, qp_type: QpType) -> Result<Self> {
-        let events = Arc::new(Deferred::new(EventFd::new()?));
+        let descriptor = EventFd::from(numbered(EventFd::new()?)?);
+        let events = Arc::new(Deferred::new(descriptor));
         let connections = process.connections();
         let made = connections.call(|cma, _| {
             let channel = cma.create_channel(Arc::clone(&events) as _);
