@@ -1,11 +1,11 @@
 //! An installation of `urxe` in a temporary folder, and programs that run with it.
 
-use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{self, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::{env, fs};
 
 use tempfile::TempDir;
 use urxe_tests::process::build;
@@ -20,6 +20,9 @@ pub struct Install {
     pub built: PathBuf,
 }
 
+/// The folder's name begins with this and the number of the test process.
+const PREFIX: &str = "urxe-programs-";
+
 /// The output of a program that found no fault.
 pub const EXPECTED: &str = "all as expected\n";
 
@@ -27,6 +30,20 @@ pub const EXPECTED: &str = "all as expected\n";
 pub fn install() -> &'static Install {
     static INSTALL: OnceLock<Install> = OnceLock::new();
     INSTALL.get_or_init(Install::new)
+}
+
+/// Removes the folders of test processes that have ended. Nothing drops the installation of a
+/// process, because it is static.
+fn remove_old() {
+    for entry in fs::read_dir(env::temp_dir()).unwrap().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // The folder of another user stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Returns whether this process runs as root, so that programs must run as another user.
@@ -37,7 +54,8 @@ pub fn is_root() -> bool {
 impl Install {
     fn new() -> Self {
         let [binary, library, sysfs] = build(["urxe", "liburxe.so", "liburxe_sysfs.so"]).unwrap();
-        let folder = TempDir::with_prefix("urxe-programs-").unwrap();
+        remove_old();
+        let folder = TempDir::with_prefix(format!("{PREFIX}{}-", process::id())).unwrap();
         let place = |from: &Path, to: &str| {
             let to = folder.path().join(to);
             fs::create_dir_all(to.parent().unwrap()).unwrap();
