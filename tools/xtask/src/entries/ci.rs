@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Error, Result, bail};
 
 use super::{none, task};
-use crate::run::{Runner, Tally, target_folder};
+use crate::run::{Runner, Tally, root, target_folder};
 use crate::structure::need_typos;
 
 /// An entry's name, with its arguments.
@@ -70,6 +71,8 @@ pub fn ci(arguments: &[String], runner: &mut Runner) -> Result<()> {
             outcomes.push(outcome);
         }
     }
+    // A full disk fails entries in ways that do not name it.
+    runner.run(Command::new("df").arg("-h").arg(root()))?;
     let all = FIRST.iter().chain(&TIMED).chain(&COMPUTING).map(|(name, _)| *name);
     finish(outcomes, all, runner)
 }

@@ -45,5 +45,8 @@ fn run_target(target: &str, seconds: u64, runner: &mut Runner) -> Result<()> {
     }
     // Optimising across crates takes longer than CI's fuzzing.
     command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    // The backtrace of cargo-fuzz's own error would be the last lines of the log. It hides what the
+    // compiler or the target wrote before.
+    command.env("RUST_LIB_BACKTRACE", "0");
     runner.run(command.env("CARGO_TARGET_DIR", target_folder().join("fuzz")))
 }
