@@ -87,7 +87,8 @@ impl Datagram {
         let domain =
             if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let udp = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        let ready = numbered(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let udp = numbered(udp)?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let udp_ready = EventFd::new()?;
         epoll::add(&ready, &udp_ready, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Arc::new(Self {

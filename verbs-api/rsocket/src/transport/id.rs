@@ -33,6 +33,7 @@ pub struct CmId {
 
 impl CmId {
     pub fn new(process: &'static dyn Process, space: PortSpace, qp_type: QpType) -> Result<Self> {
+        // It is the descriptor of a stream socket that the program makes.
         let descriptor = EventFd::from(numbered(EventFd::new()?)?);
         let events = Arc::new(Deferred::new(descriptor));
         let connections = process.connections();

@@ -94,3 +94,24 @@ fn a_larger_backlog_makes_room_at_once() {
     urxe_rsocket::listen(listener, 1).unwrap();
     clients.wait(2);
 }
+
+/// Otherwise `select` of librspreload may miss the events of an rsocket.
+#[test]
+fn rsockets_have_high_descriptors() {
+    let _guard = opens_descriptors();
+    let (listener, clients) = listener_and_clients(22, 1, 1);
+    clients.wait(1);
+    let started = Instant::now();
+    let accepted = loop {
+        match urxe_rsocket::accept(listener) {
+            Ok((accepted, _)) => break accepted,
+            Err(error) => assert_eq!(error, Errno::AGAIN),
+        }
+        assert!(started.elapsed() < LIMIT, "no connection to accept");
+        thread::sleep(Duration::from_millis(5));
+    };
+    let (host, _) = host(23, Limits::default());
+    let datagram = urxe_rsocket::socket(host, libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
+    let numbers = [listener, clients.sockets[0], accepted, datagram];
+    assert!(numbers.iter().all(|number| (512..1024).contains(number)), "{numbers:?}");
+}
