@@ -106,6 +106,7 @@ mod named_enum;
 pub mod network_header;
 pub mod opcode;
 pub mod packet;
+mod payload;
 pub mod pcapng;
 mod reth;
 mod xrceth;
@@ -128,6 +129,7 @@ pub use ieth::Ieth;
 pub use immdt::ImmDt;
 pub use opcode::{HeaderSet, Kind, Opcode, OpcodeInfo, PayloadRule, Position, Service};
 pub use packet::{Ext, PacketRepr, PacketView};
+pub use payload::Payload;
 pub use reth::Reth;
 pub use xrceth::XrcEth;
 

@@ -3,6 +3,8 @@
 //! - [`PacketView`] borrows received bytes. [`PacketView::parse`] checks lengths, version, opcode
 //!   and pad once. After that, each accessor reads its field in place, at an offset from the opcode
 //!   table. Headers that the caller does not read cost nothing.
+//! - [`PacketView::parse_shared`] does the same for a packet in memory that another process can
+//!   change. The view has a private copy of the headers, and the payload stays where it is.
 //! - [`PacketRepr`] owns the headers as plain values, for emitting. A value with the extension
 //!   headers of its opcode can always be emitted, and the result parses to the same value.
 //!
@@ -19,9 +21,12 @@
 //! The queue pair must check that FIRST and MIDDLE packets fill the path MTU, and that the length
 //! in the RETH matches the payload.
 
+use std::sync::atomic::AtomicU8;
+
 use crate::bytes::{at, be16};
 use crate::error::{EmitError, ParseError};
 use crate::opcode::{HeaderSet, OpcodeInfo, PayloadRule};
+use crate::payload::Payload;
 use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, PKey, Psn, Qpn, Reth,
     XrcEth,
@@ -73,11 +78,14 @@ macro_rules! headers {
 /// A received packet whose shape [`parse`](Self::parse) has checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketView<'a> {
+    /// The whole packet, or a copy of its first bytes if the payload is shared.
     bytes: &'a [u8],
     info: &'static OpcodeInfo,
-    /// Offset of the end of the payload, before the pad.
-    payload_end: usize,
+    payload: Payload<'a>,
 }
+
+/// The shape of a packet: its row of the opcode table, and the end of its payload before the pad.
+type Shape = (&'static OpcodeInfo, usize);
 
 impl<'a> PacketView<'a> {
     /// Checks the shape of a packet, which must include the ICRC. Does not verify the ICRC.
@@ -87,59 +95,33 @@ impl<'a> PacketView<'a> {
     /// of the checks is fixed, so a packet with several faults always yields the same reason.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let have = bytes.len();
-        if have < Bth::LEN + ICRC_LEN {
-            return Err(ParseError::ShortPacket { have });
-        }
-        let Some(info) = Opcode::lookup(bytes[0]) else {
-            return Err(match Opcode::try_from(bytes[0]) {
-                Err(e) => e.into(),
-                Ok(_) => ParseError::UnknownOpcode(bytes[0]),
-            });
-        };
-        let flags = bytes[1];
-        if flags & 0x0f != 0 {
-            return Err(ParseError::BadVersion(flags & 0x0f));
-        }
-        if have % 4 != 0 {
-            return Err(ParseError::Unaligned { have });
-        }
-        let opcode = info.opcode;
-        let need = info.headers_len() + ICRC_LEN;
-        let Some(padded_len) = have.checked_sub(need) else {
-            return Err(ParseError::ShortHeaders { opcode, need, have });
-        };
-        let pad = (flags >> 4) & 3;
-        if pad != 0 && matches!(info.payload, PayloadRule::None) {
-            return Err(ParseError::PadWithoutPayload { opcode, pad });
-        }
-        let Some(payload_len) = padded_len.checked_sub(pad as usize) else {
-            return Err(ParseError::PadExceedsPayload { pad, have: padded_len });
-        };
-        match info.payload {
-            PayloadRule::Any if payload_len <= MAX_PAYLOAD => {}
-            PayloadRule::Any => return Err(ParseError::PayloadTooLong { have: payload_len }),
-            PayloadRule::None if payload_len == 0 => {}
-            PayloadRule::None => {
-                return Err(ParseError::UnexpectedPayload { opcode, have: payload_len });
-            }
-            PayloadRule::Exactly(n) if payload_len == n as usize => {}
-            PayloadRule::Exactly(n) => {
-                return Err(ParseError::PayloadLength {
-                    opcode,
-                    need: n as usize,
-                    have: payload_len,
-                });
-            }
-        }
-        Ok(Self { bytes, info, payload_end: info.headers_len() + payload_len })
+        let (info, payload_end) = shape(bytes, bytes.len())?;
+        let payload = Payload::Private(&bytes[info.headers_len()..payload_end]);
+        Ok(Self { bytes, info, payload })
+    }
+
+    /// Checks the shape of a packet in memory that another process can change. `headers` is a copy
+    /// of its first bytes: [`MAX_HEADERS_LEN`], or all if the packet is shorter. Only this copy is
+    /// parsed, so the headers are the same at each access.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    ///
+    /// # Panics
+    /// If `headers` is shorter.
+    #[inline]
+    pub fn parse_shared(headers: &'a [u8], packet: &'a [AtomicU8]) -> Result<Self, ParseError> {
+        assert!(headers.len() >= packet.len().min(MAX_HEADERS_LEN), "too few bytes of headers");
+        let (info, payload_end) = shape(headers, packet.len())?;
+        let payload = Payload::Shared(&packet[info.headers_len()..payload_end]);
+        Ok(Self { bytes: headers, info, payload })
     }
 
     /// Returns the length of the packet from BTH to ICRC, in bytes.
     #[must_use]
     #[inline]
     pub fn packet_len(&self) -> usize {
-        self.bytes.len()
+        packet_len(self.info.headers_len(), self.payload.len())
     }
 
     /// Returns the opcode's row of the opcode table.
@@ -252,28 +234,54 @@ impl<'a> PacketView<'a> {
         ieth: Ieth, IETH;
     }
 
-    /// Returns the payload, without the pad.
+    /// Returns the payload, without the pad. It is empty if another process can change its bytes
+    /// ([`parse_shared`](Self::parse_shared)); [`data`](Self::data) returns those.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
-        &self.bytes[self.info.headers_len()..self.payload_end]
+        match self.payload {
+            Payload::Private(bytes) => bytes,
+            Payload::Shared(_) => &[],
+        }
+    }
+
+    /// Returns the payload, without the pad, wherever its bytes are.
+    #[must_use]
+    #[inline]
+    pub fn data(&self) -> Payload<'a> {
+        self.payload
     }
 
     /// Returns the length of the payload in bytes, without the pad.
     #[must_use]
     #[inline]
     pub fn payload_len(&self) -> usize {
-        self.payload_end - self.info.headers_len()
+        self.payload.len()
     }
 
-    /// Returns the received ICRC, which is little-endian on the wire.
+    /// Appends the whole packet to `out`. Pad and ICRC of a packet in shared memory are zeros.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        match self.payload {
+            Payload::Private(_) => out.extend_from_slice(self.bytes),
+            Payload::Shared(_) => {
+                let end = out.len() + self.packet_len();
+                out.extend_from_slice(&self.bytes[..self.info.headers_len()]);
+                self.payload.append_to(out);
+                out.resize(end, 0);
+            }
+        }
+    }
+
+    /// Returns the received ICRC, which is little-endian on the wire. Packets in shared memory have
+    /// none.
     #[must_use]
     #[inline]
     pub fn icrc(&self) -> u32 {
         u32::from_le_bytes(at(self.bytes, self.bytes.len() - ICRC_LEN))
     }
 
-    /// Returns all bytes of the packet, including the ICRC.
+    /// Returns all bytes of the packet, including the ICRC. Of a packet in shared memory, returns
+    /// only the first bytes, with the headers.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
@@ -311,6 +319,53 @@ impl<'a> PacketView<'a> {
         };
         PacketRepr { bth: self.bth(), xrceth: self.xrceth(), ext }
     }
+}
+
+/// Checks the shape of a packet of `have` bytes. `bytes` are its first bytes, at least a BTH if the
+/// packet has one.
+#[inline(always)] // called in one place for each kind of memory
+fn shape(bytes: &[u8], have: usize) -> Result<Shape, ParseError> {
+    if have < Bth::LEN + ICRC_LEN {
+        return Err(ParseError::ShortPacket { have });
+    }
+    let Some(info) = Opcode::lookup(bytes[0]) else {
+        return Err(match Opcode::try_from(bytes[0]) {
+            Err(e) => e.into(),
+            Ok(_) => ParseError::UnknownOpcode(bytes[0]),
+        });
+    };
+    let flags = bytes[1];
+    if flags & 0x0f != 0 {
+        return Err(ParseError::BadVersion(flags & 0x0f));
+    }
+    if have % 4 != 0 {
+        return Err(ParseError::Unaligned { have });
+    }
+    let opcode = info.opcode;
+    let need = info.headers_len() + ICRC_LEN;
+    let Some(padded_len) = have.checked_sub(need) else {
+        return Err(ParseError::ShortHeaders { opcode, need, have });
+    };
+    let pad = (flags >> 4) & 3;
+    if pad != 0 && matches!(info.payload, PayloadRule::None) {
+        return Err(ParseError::PadWithoutPayload { opcode, pad });
+    }
+    let Some(payload_len) = padded_len.checked_sub(pad as usize) else {
+        return Err(ParseError::PadExceedsPayload { pad, have: padded_len });
+    };
+    match info.payload {
+        PayloadRule::Any if payload_len <= MAX_PAYLOAD => {}
+        PayloadRule::Any => return Err(ParseError::PayloadTooLong { have: payload_len }),
+        PayloadRule::None if payload_len == 0 => {}
+        PayloadRule::None => {
+            return Err(ParseError::UnexpectedPayload { opcode, have: payload_len });
+        }
+        PayloadRule::Exactly(n) if payload_len == n as usize => {}
+        PayloadRule::Exactly(n) => {
+            return Err(ParseError::PayloadLength { opcode, need: n as usize, have: payload_len });
+        }
+    }
+    Ok((info, info.headers_len() + payload_len))
 }
 
 /// The extension headers between BTH and payload, except the XRCETH.

@@ -9,8 +9,8 @@
 //! | ring | built, copied into the ring, copied out of it, checked and copied out again |
 //! | ring at best | built in the ring, copied out of it and checked there |
 //!
-//! The second copy of `ring` is needed because memory that another process can change must not be
-//! parsed. `ring at best` assumes that both processes trust each other.
+//! `ring` copies each run before it is parsed, because another process can change the ring. urxe
+//! does so for short runs. Of a long run it copies only the headers, which lies between both rows.
 
 use std::env;
 use std::fs::File;

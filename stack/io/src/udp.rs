@@ -303,14 +303,25 @@ impl UdpPort {
     /// Records that `datagrams` arrive without the socket: from a port of this process, or through
     /// memory that another process shares.
     pub fn record_received(&self, datagrams: &Datagrams<'_>) {
-        self.counters.received_datagrams.add(1);
-        self.counters.received_packets.add(datagrams.segments().len() as u64);
-        self.counters.received_bytes.add(datagrams.bytes.len() as u64);
+        self.count_received(datagrams);
         if let Some(tap) = &self.tap {
             let Datagrams { from, from_port, to, bytes, segment_size, .. } = *datagrams;
             let bytes = with_icrcs(bytes, segment_size, (from, from_port, to));
             tap.received(clock::wall_ns(), &Datagrams { bytes: &bytes, ..*datagrams });
         }
+    }
+
+    /// Counts `datagrams` that arrive as in [`record_received`](Self::record_received), and does
+    /// not show them to a capture.
+    pub fn count_received<T>(&self, datagrams: &Datagrams<'_, T>) {
+        self.counters.received_datagrams.add(1);
+        self.counters.received_packets.add(datagrams.segments().len() as u64);
+        self.counters.received_bytes.add(datagrams.bytes.len() as u64);
+    }
+
+    /// Returns whether a capture observes the port.
+    pub fn is_observed(&self) -> bool {
+        self.tap.is_some()
     }
 
     fn tap_received(&self, buffers: &ReceiveBuffers) {

@@ -10,10 +10,12 @@
 //!   systems, one byte of each page is read as above. For writing, `FUTEX_WAKE_OP` ORs 0 into a
 //!   word of the page, which changes nothing but needs a writable page.
 
+use super::copy::copy_shared;
 use super::error::Fault;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
+use urxe_wire::Payload;
 
 /// The reason why a checked access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,28 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), CheckedCopyEr
         },
         other => other,
     }
+}
+
+/// Copies `src` to `dst` as [`write`] does. Bytes that another process can change pass through
+/// private memory, part by part.
+///
+/// # Safety
+/// As [`write`].
+pub(super) unsafe fn write_any(dst: *mut u8, src: Payload<'_>) -> Result<(), CheckedCopyError> {
+    let shared = match src {
+        // SAFETY: the caller's promise.
+        Payload::Private(src) => return unsafe { write(dst, src) },
+        Payload::Shared(shared) => shared,
+    };
+    const PART: usize = 1024;
+    let mut private = [0; PART];
+    for (number, part) in shared.chunks(PART).enumerate() {
+        let private = &mut private[..part.len()];
+        copy_shared(part, private);
+        // SAFETY: the caller's promise, for this part.
+        unsafe { write(dst.wrapping_add(number * PART), private)? };
+    }
+    Ok(())
 }
 
 /// Makes one call of `process_vm_readv` or `process_vm_writev` on this process.

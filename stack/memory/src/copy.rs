@@ -1,4 +1,5 @@
-//! The raw copies: the only instructions of this process that access registered memory.
+//! The raw copies: the only instructions of this process that access registered memory, and that
+//! copy from memory that another process can change.
 //!
 //! [`super`] explains why they are sound. In short, each access is one atomic instruction, or a
 //! call of the C library's copy routine through a pointer that is opaque to the compiler. The
@@ -41,6 +42,38 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
         opaque_copy(dst, body.as_ptr(), body.len());
         AtomicU8::from_ptr(dst.add(body.len())).store(*last, Ordering::Release);
     }
+}
+
+/// Copies `src` to `dst` as [`write`] does. Another process may change `src` meanwhile, so `dst`
+/// may contain a mixture.
+///
+/// # Safety
+/// As [`write`].
+pub(super) unsafe fn write_shared(dst: *mut u8, src: &[AtomicU8]) {
+    let mut word = [0; size_of::<u64>()];
+    if let Some(word) = word.get_mut(..src.len()) {
+        copy_shared(src, word);
+        // SAFETY: the caller's promise.
+        return unsafe { write(dst, word) };
+    }
+    let [body @ .., last] = src else { return };
+    // SAFETY: the caller's promise; `body` and the byte after it are `src.len()` bytes.
+    unsafe {
+        opaque_copy(dst, body.as_ptr().cast(), body.len());
+        AtomicU8::from_ptr(dst.add(body.len()))
+            .store(last.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// Copies bytes that another process can change at any time to private memory. Each byte is read
+/// once.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn copy_shared(src: &[AtomicU8], dst: &mut [u8]) {
+    assert_eq!(src.len(), dst.len(), "a copy of another length");
+    // SAFETY: both are as long, and `dst` is exclusive. Atomics may be changed meanwhile.
+    unsafe { opaque_copy(dst.as_mut_ptr(), src.as_ptr().cast(), dst.len()) };
 }
 
 /// Whether an 8-byte atomic load is a plain load. On other machines the load may be a

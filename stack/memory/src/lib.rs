@@ -110,6 +110,7 @@ mod zeroed;
 
 pub use advise::{Advice, AdviseError, AdviseRange};
 pub use buffer::{Buffer, BufferError, FileError};
+pub use copy::copy_shared;
 pub use device_memory::DmError;
 pub use error::{
     AccessError, AllocMrError, AllocMwError, BindError, DeallocMwError, DeregMrError, FastRegError,

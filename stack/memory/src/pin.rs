@@ -13,7 +13,7 @@ use super::table::describe;
 use super::{Access, Accessor, Memory, Mr, checked_copy, copy, persistence};
 use rustix::mm::MsyncFlags;
 use std::sync::atomic::{Ordering, fence};
-use urxe_wire::Lkey;
+use urxe_wire::{Lkey, Payload};
 
 /// A pinned region. Dropping the pin releases the region.
 ///
@@ -143,7 +143,7 @@ impl<'m> Pin<'m> {
         self.key == key && self.check(by.into(), need, addr, len).is_ok()
     }
 
-    /// Places `src` at `addr`.
+    /// Places `src` at `addr`. If another process can change `src`, each of its bytes is read once.
     ///
     /// The last byte is written last, by a release store. Aligned writes of 1, 2, 4 or 8 bytes are
     /// atomic. A program that sees the last byte, or the word, sees everything placed before.
@@ -152,21 +152,27 @@ impl<'m> Pin<'m> {
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`],
     /// [`Fault::Refused`], after which any part of `src` except its last byte may be in place.
-    pub fn write(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
+    pub fn write<'a>(&self, addr: u64, src: impl Into<Payload<'a>>) -> Result<(), Fault> {
+        let src = src.into();
         self.check_bounds(addr, src.len() as u64)?;
         self.check_writable()?;
         self.each_run(addr, src.len(), |at, done, len| {
-            let src = &src[done..done + len];
+            let src = src.slice(done..done + len);
             if self.region().checked {
                 // SAFETY: the run is inside the region, whose owner allows system calls to write
                 // the memory while it is pinned.
-                let written = unsafe { checked_copy::write(at, src) };
+                let written = unsafe { checked_copy::write_any(at, src) };
                 return written.map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
             // SAFETY: the run is inside the region, which stays mapped while it is pinned
             // (`Memory::register`). The run is writable, because the registration with LOCAL_WRITE
             // faulted the region in for writing.
-            unsafe { copy::write(at, src) };
+            unsafe {
+                match src {
+                    Payload::Private(src) => copy::write(at, src),
+                    Payload::Shared(src) => copy::write_shared(at, src),
+                }
+            }
             Ok(())
         })
     }
@@ -217,8 +223,9 @@ impl<'m> Pin<'m> {
     ///
     /// # Errors
     /// As [`Pin::fetch_add`]; [`Fault::OutOfBounds`] too if `src` has not 8 bytes.
-    pub fn write_word(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
-        let Ok(bytes) = <[u8; 8]>::try_from(src) else {
+    pub fn write_word<'a>(&self, addr: u64, src: impl Into<Payload<'a>>) -> Result<(), Fault> {
+        let src = src.into();
+        let Some(bytes) = src.to_array() else {
             return Err(Fault::OutOfBounds { addr, len: src.len() as u64 });
         };
         self.operate(addr, Operation::Store(u64::from_ne_bytes(bytes))).map(|_| ())

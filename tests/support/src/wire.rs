@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Mutex, MutexGuard};
 
 use urxe_device::device::{Device, ReceiveScratch};
@@ -118,6 +119,7 @@ struct State {
 pub struct Wire {
     state: Mutex<State>,
     scratch: Mutex<ReceiveScratch>,
+    is_shared: bool,
 }
 
 impl Transmit for Wire {
@@ -172,13 +174,24 @@ impl Wire {
         self.len() == 0
     }
 
+    /// Lets runs arrive in memory that another process can change.
+    pub fn set_shared(&mut self, is_shared: bool) {
+        self.is_shared = is_shared;
+    }
+
     /// Delivers a run to a device.
     ///
     /// # Panics
     /// If another thread panicked during a delivery.
     pub fn deliver(&self, device: &Device, now: Time, run: &PacketRun) {
         let mut scratch = self.scratch.lock().expect("no test panics in here");
-        device.receive(now, &run.datagrams(), &mut scratch);
+        let datagrams = run.datagrams();
+        if !self.is_shared {
+            return device.receive(now, &datagrams, &mut scratch);
+        }
+        let shared: Vec<AtomicU8> = run.bytes.iter().copied().map(AtomicU8::new).collect();
+        let datagrams = datagrams.with_bytes(&shared, run.segment_size);
+        device.receive_shared(now, &datagrams, &mut scratch);
     }
 
     /// Returns the buffer of a delivered run for reuse.

@@ -38,10 +38,10 @@ impl Processes {
                 [name, value, "kB"] if is_ring && name.strip_suffix(':') == Some(field) => {
                     sum += value.parse::<u64>().unwrap();
                 }
-                // The first line of a mapping.
-                [range, ..] if range.contains('-') => {
+                // The first line of a mapping. A ring has two, the second without its beginning.
+                [range, _, offset, ..] if range.contains('-') => {
                     is_ring = line.contains("/memfd:urxe-ring");
-                    rings += usize::from(is_ring);
+                    rings += usize::from(is_ring && offset == "00000000");
                 }
                 _ => {}
             }

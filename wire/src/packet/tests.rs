@@ -36,6 +36,39 @@ fn a_write_reads_back() {
     assert_eq!(view.to_repr(), want);
 }
 
+/// The other process changes the headers after they were copied.
+#[test]
+fn headers_of_a_shared_packet_are_those_of_the_copy() {
+    let repr = PacketRepr::new(
+        Bth::new(Opcode::RcWriteOnly, Qpn::masked(0x11), Psn::new(7)),
+        Ext::Reth(Reth { va: 0x1000, rkey: Rkey(1), dma_len: 5 }),
+    );
+    let mut bytes = vec![0; 40];
+    assert_eq!(repr.emit(b"hello", &mut bytes), Ok(36));
+    let mut headers = bytes.clone();
+    headers.truncate(MAX_HEADERS_LEN);
+    let shared: Vec<AtomicU8> = bytes.iter().copied().map(AtomicU8::new).collect();
+    let changed = [(0, 0xff), (1, 0x0f), (7, 0x22), (12, 0xff), (27, 0xff)];
+    for (place, value) in changed {
+        shared[place].store(value, std::sync::atomic::Ordering::Relaxed);
+    }
+    let view = PacketView::parse_shared(&headers, &shared).unwrap();
+    let whole = PacketView::parse(&bytes).unwrap();
+    assert_eq!(view.to_repr(), whole.to_repr());
+    assert_eq!((view.packet_len(), view.payload_len(), view.payload()), (40, 5, &[][..]));
+    assert_eq!(view.data().to_array(), Some(*b"hello"));
+    assert_eq!(view.data().slice(1..3).to_array(), Some(*b"el"));
+    assert_eq!(view.data().to_array::<4>(), None);
+    let mut stored = b"before".to_vec();
+    view.append_to(&mut stored);
+    assert_eq!(stored, [b"before", &bytes[..]].concat());
+    for len in 0..40 {
+        let copied = len.min(MAX_HEADERS_LEN);
+        let shared = PacketView::parse_shared(&headers[..copied], &shared[..len]);
+        assert_eq!(shared.err(), PacketView::parse(&bytes[..len]).err(), "{len}");
+    }
+}
+
 #[test]
 fn an_acknowledgement_has_no_payload() {
     let bth = Bth::new(Opcode::RcAcknowledge, Qpn::masked(0x11), Psn::new(7));

@@ -12,8 +12,11 @@
 //! use the position of the packet in its run as the identification. IPv6 has no identification.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, PacketView, ROCE_PORT};
+use urxe_memory::copy_shared;
+use urxe_wire::packet::MAX_HEADERS_LEN;
+use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, PacketView, ParseError, ROCE_PORT};
 
 use super::Device;
 use super::counters::Counter;
@@ -56,7 +59,7 @@ type FlowKey = (IpAddr, u16, IpAddr);
 impl IcrcCheck {
     /// Returns the seed of the ICRCs of `datagrams`, which are most often of the same flow as the
     /// datagrams before. `None` if the IP versions differ.
-    pub fn seed(&mut self, datagrams: &Datagrams<'_>) -> Option<IcrcSeed> {
+    pub fn seed<T>(&mut self, datagrams: &Datagrams<'_, T>) -> Option<IcrcSeed> {
         let flow = (datagrams.from, datagrams.from_port, datagrams.to);
         if let Some((of, seed)) = self.seed
             && of == flow
@@ -69,19 +72,70 @@ impl IcrcCheck {
     }
 }
 
+/// Room for a copy of the headers of a packet.
+pub(super) type Headers = [u8; MAX_HEADERS_LEN];
+
+/// A byte of received packets.
+pub(super) trait Octet: Sized {
+    /// Checks the shape of a packet. `headers` has room for a copy of its headers.
+    ///
+    /// # Errors
+    /// As [`PacketView::parse`].
+    fn parse<'p>(
+        packet: &'p [Self],
+        headers: &'p mut Headers,
+    ) -> Result<PacketView<'p>, ParseError>;
+
+    /// Returns the first byte of a packet, which names its opcode. Another process may change it
+    /// before [`parse`](Self::parse) reads it.
+    fn first(packet: &[Self]) -> Option<u8>;
+}
+
+/// A byte of this process.
+impl Octet for u8 {
+    #[inline(always)]
+    fn parse<'p>(packet: &'p [u8], _: &'p mut Headers) -> Result<PacketView<'p>, ParseError> {
+        PacketView::parse(packet)
+    }
+
+    fn first(packet: &[u8]) -> Option<u8> {
+        packet.first().copied()
+    }
+}
+
+/// A byte that another process can change.
+impl Octet for AtomicU8 {
+    #[inline(always)]
+    fn parse<'p>(
+        packet: &'p [AtomicU8],
+        headers: &'p mut Headers,
+    ) -> Result<PacketView<'p>, ParseError> {
+        let copied = packet.len().min(MAX_HEADERS_LEN);
+        let headers = &mut headers[..copied];
+        copy_shared(&packet[..copied], headers);
+        PacketView::parse_shared(headers, packet)
+    }
+
+    fn first(packet: &[AtomicU8]) -> Option<u8> {
+        packet.first().map(|byte| byte.load(Ordering::Relaxed))
+    }
+}
+
 impl Device {
     /// Checks shape and ICRC of the packet at position `segment` of its [`Datagrams`]. Returns the
     /// packet with the IPv4 identification that its ICRC was made for, or with the one that senders
     /// of this stack use if the ICRC is not checked.
-    pub(super) fn accept<'p>(
+    ///
+    /// `headers` has room for a copy of the headers, if another process can change the bytes.
+    pub(super) fn accept<'p, T: Octet>(
         &self,
         seed: &IcrcSeed,
         check: &mut IcrcCheck,
         policy: IcrcPolicy,
-        bytes: &'p [u8],
-        segment: usize,
+        (bytes, segment): (&'p [T], usize),
+        headers: &'p mut Headers,
     ) -> Option<(PacketView<'p>, u16)> {
-        let packet = match PacketView::parse(bytes) {
+        let packet = match T::parse(bytes, headers) {
             Ok(packet) => packet,
             Err(reason) => {
                 tracing::debug!(%reason, "dropped: malformed packet");
@@ -92,7 +146,7 @@ impl Device {
         if policy == IcrcPolicy::Off {
             return Some((packet, segment as u16));
         }
-        let verdict = seed.verify(&mut check.solver, bytes, segment as u16);
+        let verdict = seed.verify(&mut check.solver, packet.bytes(), segment as u16);
         let identification = match (verdict, policy) {
             (IcrcVerdict::Exact { identification }, _) => {
                 check.exact += 1;

@@ -24,7 +24,7 @@ use urxe_wire::{Gid, PacketView, Qpn};
 use super::counters::Counter;
 use super::{Device, Limits, QpHandle};
 use crate::qp::attr::QpType;
-use urxe_types::port::{Datagrams, JoinError, JoinGroups};
+use urxe_types::port::{JoinError, JoinGroups};
 use urxe_types::sync::{Mutex, MutexGuard, lock};
 use urxe_types::time::Time;
 use urxe_wire::network_header::Arrival;
@@ -190,12 +190,12 @@ impl Device {
         members.iter().map(|(group, attached)| (*group, attached.len())).collect()
     }
 
-    /// Replaces the contents of `members` by the queue pairs that get `datagrams`, if these were
-    /// sent to a group.
-    pub(super) fn members_for(&self, datagrams: &Datagrams<'_>, members: &mut Vec<QpHandle>) {
+    /// Replaces the contents of `members` by the queue pairs that get datagrams to the address
+    /// `to`, if that is a group.
+    pub(super) fn members_for(&self, to: IpAddr, members: &mut Vec<QpHandle>) {
         members.clear();
-        if datagrams.to.is_multicast()
-            && let Some(attached) = lock(&self.groups.members).get(&datagrams.to.to_canonical())
+        if to.is_multicast()
+            && let Some(attached) = lock(&self.groups.members).get(&to.to_canonical())
         {
             members.extend_from_slice(attached);
         }

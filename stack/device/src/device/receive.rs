@@ -25,10 +25,12 @@
 
 use std::mem;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU8;
 
+use urxe_wire::packet::MAX_HEADERS_LEN;
 use urxe_wire::{Kind, Opcode, PacketView, Qpn};
 
-use super::accept::{IcrcCheck, IcrcPolicy, MAX_SEGMENTS};
+use super::accept::{IcrcCheck, IcrcPolicy, MAX_SEGMENTS, Octet};
 use super::counters::Counter;
 use super::objects::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
@@ -170,8 +172,11 @@ fn collects_ack(next: NextPacket, batch_is_empty: bool) -> bool {
 /// arrive behind them. Hardware sends the ACK first, and programs rely on that order: perftest
 /// before 23 takes the first event of its one channel for its SEND. READ responses before an ACK
 /// keep their order, because the ACK covers them.
-fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
-    let info = |packet: &[u8]| packet.first().and_then(|opcode| Opcode::lookup(*opcode));
+///
+/// The result decides only the order of the packets. So it does not matter if another process
+/// changes an opcode afterwards.
+fn ends_with_acknowledgement<T: Octet>(datagrams: &Datagrams<'_, T>, count: usize) -> bool {
+    let info = |packet: &[T]| T::first(packet).and_then(Opcode::lookup);
     // Without a segment, `segment` returns an empty slice.
     let last = datagrams.segment(count.saturating_sub(1));
     count > 1
@@ -279,7 +284,7 @@ impl<'d> Reception<'_, 'd> {
     }
 }
 
-fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
+fn arrival<T>(datagrams: &Datagrams<'_, T>, identification: u16) -> Arrival {
     Arrival {
         from: datagrams.from,
         to: datagrams.to,
@@ -309,10 +314,22 @@ impl Device {
         self.receive_with(now, datagrams, scratch, IcrcPolicy::Off);
     }
 
-    fn receive_with(
+    /// Handles datagrams as [`receive_in_memory`](Self::receive_in_memory) does, in memory that
+    /// another process can change. Headers are copied before they are checked. Each byte of the
+    /// payload is read once, when it is copied to the memory of the program.
+    pub fn receive_shared(
         &self,
         now: Time,
-        datagrams: &Datagrams<'_>,
+        datagrams: &Datagrams<'_, AtomicU8>,
+        scratch: &mut ReceiveScratch,
+    ) {
+        self.receive_with(now, datagrams, scratch, IcrcPolicy::Off);
+    }
+
+    fn receive_with<T: Octet>(
+        &self,
+        now: Time,
+        datagrams: &Datagrams<'_, T>,
         scratch: &mut ReceiveScratch,
         policy: IcrcPolicy,
     ) {
@@ -326,7 +343,7 @@ impl Device {
             // Source and destination are of different IP versions.
             return self.counters.add_many(Counter::DropMalformed, count as u64);
         };
-        self.members_for(datagrams, members);
+        self.members_for(datagrams.to, members);
         let (to_group, shares_gsi) = (datagrams.to.is_multicast(), unmatched.is_some());
         let queues = BatchQueues::default();
         let mut context = self.context(now, None);
@@ -344,14 +361,12 @@ impl Device {
             from,
             is_marked,
         };
-        let mut received = 0;
+        let (mut received, mut headers) = (0, [0; MAX_HEADERS_LEN]);
         let last_first = usize::from(ends_with_acknowledgement(datagrams, count));
         for segment in (count - last_first..count).chain(0..count - last_first) {
-            let bytes = datagrams.segment(segment);
-            let Some((packet, identification)) = self.accept(&seed, icrc, policy, bytes, segment)
-            else {
-                continue;
-            };
+            let part = (datagrams.segment(segment), segment);
+            let accepted = self.accept(&seed, icrc, policy, part, &mut headers);
+            let Some((packet, identification)) = accepted else { continue };
             received += 1;
             let (kind, dest_qp) = (packet.info().kind, packet.dest_qp());
             if kind != Kind::Ack {

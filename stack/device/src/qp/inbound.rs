@@ -79,7 +79,7 @@ impl Message {
             check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE)
                 .map_err(|fault| local_protection_error(qp, &fault))?;
         }
-        let payload = packet.payload();
+        let payload = packet.data();
         let total = received + payload.len() as u64;
         if total > wqe.length || total > qp.max_message {
             return Err(Refusal::TooLong);
@@ -109,7 +109,7 @@ impl Message {
             (_, Some(reth)) => (reth.va, reth.rkey, reth.dma_len, reth.dma_len),
             (_, None) => return Err(Refusal::NoStart),
         };
-        let payload = packet.payload();
+        let payload = packet.data();
         let len = payload.len() as u32;
         // The last packet carries exactly the rest. Every other packet leaves some of it.
         let adds_up = if info.position.is_end() { len == left } else { len < left };

@@ -3,6 +3,7 @@
 use urxe_memory::{Access, AccessError, Fault, PdId, Pins};
 
 use super::work_request::Sge;
+use urxe_wire::Payload;
 
 /// Why a local buffer could not be used. The work request completes with "local protection error".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,17 +38,18 @@ pub(crate) fn gather(
 
 /// Copies the payload of a packet into the list, starting at byte `offset` of the list. The bytes
 /// are written in order; the last byte is written last.
-pub(crate) fn scatter(
+pub(crate) fn scatter<'p>(
     pins: &mut Pins<'_>,
     pd: PdId,
     sges: &[Sge],
     offset: u64,
-    from: &[u8],
+    from: impl Into<Payload<'p>>,
 ) -> Result<(), LocalFault> {
+    let from = from.into();
     let mut done = 0;
     each_piece(sges, offset, from.len(), |sge, at, len| {
         let pin = pins.access(sge.lkey.0, pd, Access::LOCAL_WRITE, at, len as u64)?;
-        pin.write(at, &from[done..done + len])?;
+        pin.write(at, from.slice(done..done + len))?;
         done += len;
         Ok(())
     })

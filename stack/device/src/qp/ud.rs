@@ -57,7 +57,7 @@ impl ReceiveHalf for Responder {
         let Some((wqe, sges)) = self.queue.front() else {
             return cx.device.counters.add(Counter::DropNoReceive);
         };
-        let payload = packet.payload();
+        let payload = packet.data();
         let total = NetworkHeader::LEN + payload.len();
         if total as u64 > wqe.length {
             return cx.device.counters.add(Counter::DropTooLong);

@@ -1,8 +1,9 @@
 //! Paths that stay in the memory of the host: packets without ICRCs.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use urxe_types::port::{Run, SendOutcome, Transmit};
+use urxe_types::rng::Rng;
 use urxe_wire::packet::ICRC_LEN;
 
 use super::source_ports::host;
@@ -120,6 +121,41 @@ fn a_run_that_the_memory_loses_is_repeated_over_the_wire() {
     a.device.handle_timeouts(a.clock.now());
     exchange(&a, &b, &port);
     assert_eq!((a.statuses(), b.bytes(0, 3000)), (vec![WcStatus::Success], vec![7; 3000]));
+}
+
+/// The other process changes headers of packets that it sent, as a hostile one may. Only payload is
+/// placed, and only in the registered memory.
+#[test]
+fn no_change_of_shared_headers_places_anything_but_payload() {
+    let (mut whole, mut partial, mut none) = (0, 0, 0);
+    for seed in 0..400 {
+        let (mut rng, (a, b, wire)) = (Rng::stream(seed, 0), pair());
+        b.write(0, &[1; 40_000]);
+        a.write(0, &[7; 10_000]);
+        a.post(SendOp::Write { remote: b.remote(10_000) }, &[a.sge(0, 10_000)]);
+        a.transmit(&wire);
+        for run in wire.take() {
+            let shared: Vec<AtomicU8> = run.bytes.iter().copied().map(AtomicU8::new).collect();
+            for _ in 0..rng.between(0, 3) {
+                let headers: Vec<_> =
+                    run.packets().map(|packet| packet.info().headers_len()).collect();
+                let packet = rng.index(headers.len());
+                let byte = &shared[packet * run.segment_size + rng.index(headers[packet])];
+                byte.store(rng.index(256) as u8, Ordering::Relaxed);
+            }
+            let datagrams = run.datagrams().with_bytes(&shared, run.segment_size);
+            let mut scratch = ReceiveScratch::collecting_unmatched();
+            b.device.receive_shared(b.clock.now(), &datagrams, &mut scratch);
+        }
+        let written = b.bytes(0, 40_000);
+        assert!(written.iter().all(|byte| [1, 7].contains(byte)), "seed {seed}");
+        match written.iter().filter(|byte| **byte == 7).count() {
+            0 => none += 1,
+            10_000 => whole += 1,
+            _ => partial += 1,
+        }
+    }
+    assert!(whole > 50 && partial > 10 && none > 10, "{whole} {partial} {none}");
 }
 
 /// QP1 and groups have a path of their own, because their packets are for several processes.

@@ -152,7 +152,8 @@ fn packets_that_overtake_few_others_cost_nothing_and_many_a_nak() {
         for places in [1, HELD, 5 * HELD] {
             let what = format!("seed {seed}, {places} places");
             let mut rng = Rng::stream(seed, places);
-            let (a, b, wire) = pair();
+            let (a, b, mut wire) = pair();
+            wire.set_shared(seed % 2 == 1);
             let mut cells = [0; 2];
             for _ in 0..6 {
                 for end in [&a, &b] {

@@ -190,25 +190,36 @@ impl Producer {
     }
 }
 
+/// A run that the consumer has not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The fields of the run.
+    pub record: Record,
+    /// The position of the packets.
+    pub position: u64,
+    /// The bytes of the packets.
+    pub length: usize,
+}
+
 /// The end that reads.
 #[derive(Debug, Default)]
 pub struct Consumer {
+    /// The position up to which the producer may write again.
     tail: u64,
     /// The position of the producer, as this end saw it last.
     head: u64,
+    /// The bytes of the record that is not released; 0 if there is none.
+    unread: u64,
 }
 
 impl Consumer {
-    /// Reads the next run to the beginning of `out`, which must have room for the longest run.
-    /// Returns the fields of the run and its length, or `None` if the ring is empty.
+    /// Returns the next run, or `None` if the ring is empty. Its bytes stay in the ring until
+    /// [`release`](Self::release). The next call releases them, too.
     ///
     /// # Errors
     /// [`Broken`] if the producer stored an impossible position or record.
-    pub fn pop(
-        &mut self,
-        area: &impl Area,
-        out: &mut [u8],
-    ) -> Result<Option<(Record, usize)>, Broken> {
+    pub fn next(&mut self, area: &impl Area) -> Result<Option<Unread>, Broken> {
+        self.release(area);
         if self.tail == self.head && !self.look(area)? {
             return Ok(None);
         }
@@ -218,14 +229,20 @@ impl Consumer {
         if !is_usual || record.segment_size == 0 || needed > self.head - self.tail {
             return Err(Broken);
         }
-        let packets = out.get_mut(..length as usize).ok_or(Broken)?;
-        area.read(self.tail + HEADER_LEN as u64, packets);
-        self.tail += needed;
-        area.control().tail().store(self.tail, Ordering::Release);
-        Ok(Some((record, length as usize)))
+        self.unread = needed;
+        let position = self.tail + HEADER_LEN as u64;
+        Ok(Some(Unread { record, position, length: length as usize }))
     }
 
-    /// Returns the position, for [`has_records`].
+    /// Lets the producer overwrite the run that [`next`](Self::next) returned last.
+    pub fn release(&mut self, area: &impl Area) {
+        if self.unread > 0 {
+            self.tail += std::mem::take(&mut self.unread);
+            area.control().tail().store(self.tail, Ordering::Release);
+        }
+    }
+
+    /// Returns the position up to which runs are released, for [`has_records`].
     pub fn position(&self) -> u64 {
         self.tail
     }

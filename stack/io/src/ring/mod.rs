@@ -19,6 +19,8 @@
 //! - *Sleep.* A consumer that is about to sleep sets `asleep` and looks at the ring once more. A
 //!   producer publishes its record and looks at `asleep`. Both have a fence in between, so at least
 //!   one of them sees the other. A loom model tries all orders.
+//! - *Release.* The packets of a record stay in the ring while the consumer handles them. Then it
+//!   stores `tail` behind them, and the producer may overwrite them.
 //! - *Trust.* Each end keeps its own position privately and reads the position of the other end
 //!   once. A position or a record that is impossible ends the ring ([`Broken`]).
 //!
@@ -34,7 +36,7 @@ mod offer;
 
 pub use budget::Budget;
 pub use cursor::{
-    Area, Broken, Consumer, Producer, Push, Record, fall_asleep, has_records, wake_up,
+    Area, Broken, Consumer, Producer, Push, Record, Unread, fall_asleep, has_records, wake_up,
 };
 pub use offer::{Accepted, Endpoint, Link, Reply, RingOffer, confirm, offer, reply};
 

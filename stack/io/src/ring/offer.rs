@@ -31,7 +31,7 @@ use crate::sys::unix;
 /// The first byte of an offer, and of the reply that accepts it.
 pub(crate) const RING: u8 = b'S';
 /// The layout of the memory: the letters "urxe" and a version.
-const LAYOUT: u64 = 0x7572_7865_0000_0002;
+const LAYOUT: u64 = 0x7572_7865_0000_0003;
 const OFFER_LEN: usize = 28;
 /// The capacities that a consumer accepts, as powers of two: 64 KiB to 16 MiB.
 const CAPACITIES: std::ops::RangeInclusive<u8> = 16..=24;

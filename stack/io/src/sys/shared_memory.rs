@@ -1,14 +1,17 @@
 //! Memory that two processes share, and the copies into and out of it.
 //!
 //! ```text
-//!  0         128    256    384      512       4096                4096 + capacity
-//! | layout  | head | tail | asleep | restart | bytes of the ring  |
+//!  0         128    256    384      512       64 Ki               64 Ki + capacity
+//! | layout  | head | tail | asleep | restart | bytes of the ring  | the same bytes once more |
 //! ```
+//! The bytes of the ring are mapped twice, one mapping behind the other. So bytes that go round the
+//! end of the ring are contiguous, too.
+//!
 //! The memory is a file of memfd_create(2), sealed against shrinking. The other process can change
 //! each byte at any time, and it may be hostile. Therefore:
 //!
-//! - No reference to the bytes exists. [`SharedMemory::read`] copies them to private memory, and
-//!   [`SharedMemory::write`] copies them out of it.
+//! - No `&[u8]` to the bytes exists. [`SharedMemory::read`] copies them to private memory,
+//!   [`SharedMemory::write`] copies them out of it, and [`SharedMemory::view`] returns atomics.
 //! - The words of [`Control`] are atomics. A caller loads a word once and checks the copy.
 //! - A position is reduced to the capacity before each access, so that no position leaves the
 //!   mapping.
@@ -18,6 +21,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8 as AtomicByte;
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
@@ -29,8 +33,9 @@ use super::fork::{CloseOnFork, ProcessId, close_on_fork};
 use super::last_errno;
 use urxe_types::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bytes before the bytes of the ring: a page of the machine.
-const CONTROL_LEN: usize = 4096;
+/// Bytes before the bytes of the ring: the largest page of a machine that Linux runs on. Only the
+/// first page takes memory.
+const CONTROL_LEN: usize = 64 << 10;
 /// The type of the file system of memfd_create(2) without `MFD_HUGETLB` (statfs(2)). Pages of
 /// another file system can be missing at an access.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -139,25 +144,42 @@ impl SharedMemory {
     }
 
     fn map(file: impl AsFd, capacity: usize) -> Result<Self, Errno> {
-        if !capacity.is_power_of_two() || capacity > isize::MAX as usize - CONTROL_LEN {
+        let length = capacity.checked_mul(2).and_then(|both| both.checked_add(CONTROL_LEN));
+        let length = length.filter(|length| isize::try_from(*length).is_ok());
+        let Some(length) = length.filter(|_| capacity.is_power_of_two()) else {
             return Err(Errno::INVAL);
-        }
-        let (length, rights) = (CONTROL_LEN + capacity, libc::PROT_READ | libc::PROT_WRITE);
-        let number = file.as_fd().as_raw_fd();
-        // SAFETY: a new mapping at an unused address; no memory of the program changes.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, number, 0)
         };
+        let (flags, rights) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_NONE);
+        // SAFETY: a new mapping at an unused address; no memory of the program changes.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(last_errno());
         }
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        // Dropped at an error below.
         let memory = Self { base, capacity, process: ProcessId::this() };
+        memory.place(&file, 0, 0, CONTROL_LEN + capacity)?;
+        memory.place(&file, CONTROL_LEN + capacity, CONTROL_LEN, capacity)?;
         // SAFETY: the mapping just made. The advice changes what a forked child has, nothing here.
         if unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_DONTFORK) } != 0 {
             return Err(last_errno());
         }
         Ok(memory)
+    }
+
+    /// Maps `length` bytes of the file, from `offset` on, at a place of the mapping.
+    fn place(&self, file: impl AsFd, at: usize, offset: usize, length: usize) -> Result<(), Errno> {
+        let (flags, rights) =
+            (libc::MAP_SHARED | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
+        let (number, offset) = (file.as_fd().as_raw_fd(), offset as libc::off_t);
+        assert!(at + length <= CONTROL_LEN + 2 * self.capacity, "a place behind the mapping");
+        // SAFETY: the place is in the mapping of this value, as the assertion shows, and nothing
+        // uses it yet.
+        let mapped = unsafe {
+            let place = self.base.as_ptr().add(at).cast();
+            libc::mmap(place, length, rights, flags, number, offset)
+        };
+        if mapped == libc::MAP_FAILED { Err(last_errno()) } else { Ok(()) }
     }
 
     /// Returns whether this is a forked child of the process that mapped the memory. Then nothing
@@ -185,23 +207,25 @@ impl SharedMemory {
     /// Copies `bytes` to a position of the ring. After its last byte comes its first one. Copies at
     /// most as many bytes as the ring has.
     pub fn write(&self, position: u64, bytes: &[u8]) {
-        let (at, first, len) = self.parts(position, bytes.len());
-        // SAFETY: `parts` returns `at + first <= capacity` and `len - first <= at`, so both ranges
-        // are in the mapping, and `first <= len <= bytes.len()`.
-        unsafe {
-            opaque_copy(self.bytes().add(at), bytes.as_ptr(), first);
-            opaque_copy(self.bytes(), bytes.as_ptr().add(first), len - first);
-        }
+        let (at, len) = self.part(position, bytes.len());
+        // SAFETY: `part` returns a range of both mappings of the ring, and `len <= bytes.len()`.
+        unsafe { opaque_copy(self.bytes().add(at), bytes.as_ptr(), len) };
     }
 
     /// Copies from a position of the ring to `out`, as [`write`](Self::write) does.
     pub fn read(&self, position: u64, out: &mut [u8]) {
-        let (at, first, len) = self.parts(position, out.len());
+        let (at, len) = self.part(position, out.len());
         // SAFETY: as in `write`.
-        unsafe {
-            opaque_copy(out.as_mut_ptr(), self.bytes().add(at), first);
-            opaque_copy(out.as_mut_ptr().add(first), self.bytes(), len - first);
-        }
+        unsafe { opaque_copy(out.as_mut_ptr(), self.bytes().add(at), len) };
+    }
+
+    /// Returns the `len` bytes from a position of the ring on, at most as many as the ring has.
+    #[must_use]
+    pub fn view(&self, position: u64, len: usize) -> &[AtomicByte] {
+        let (at, len) = self.part(position, len);
+        // SAFETY: `part` returns a range of both mappings of the ring, which live as long as
+        // `self`. All accesses of this process are atomic, or opaque copies.
+        unsafe { std::slice::from_raw_parts(self.bytes().add(at).cast(), len) }
     }
 
     /// Gives the pages of the ring back to the system. Its bytes are then zeros for both processes.
@@ -216,12 +240,10 @@ impl SharedMemory {
         if result == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// Returns the offset of a position, the number of bytes up to the end of the ring, and the
-    /// number of all bytes.
-    fn parts(&self, position: u64, len: usize) -> (usize, usize, usize) {
-        let len = len.min(self.capacity);
-        let at = (position & (self.capacity as u64 - 1)) as usize;
-        (at, len.min(self.capacity - at), len)
+    /// Returns the offset of a position, and the number of bytes from there on, which both mappings
+    /// of the ring contain.
+    fn part(&self, position: u64, len: usize) -> (usize, usize) {
+        ((position & (self.capacity as u64 - 1)) as usize, len.min(self.capacity))
     }
 
     fn bytes(&self) -> *mut u8 {
@@ -235,7 +257,9 @@ impl Drop for SharedMemory {
         // A forked child may have other memory at the address.
         if !self.is_inherited() {
             // SAFETY: the mapping of this value, which nothing uses any more.
-            unsafe { libc::munmap(self.base.as_ptr().cast(), CONTROL_LEN + self.capacity) };
+            unsafe {
+                libc::munmap(self.base.as_ptr().cast(), CONTROL_LEN + 2 * self.capacity);
+            }
         }
     }
 }
@@ -270,12 +294,15 @@ mod tests {
             let mut read = [0; 10];
             other.read(position, &mut read);
             assert_eq!(&read, b"0123456789", "{position}");
+            let viewed = other.view(position, 10).iter().map(|byte| byte.load(Ordering::Relaxed));
+            assert!(viewed.eq(*b"0123456789"), "{position}");
         }
         let too_long = vec![9; CAPACITY + 100];
         memory.write(77, &too_long);
         let mut read = vec![0; CAPACITY + 100];
         other.read(77, &mut read);
         assert_eq!((read[CAPACITY - 1], read[CAPACITY]), (9, 0), "one round and no more");
+        assert_eq!(other.view(3, CAPACITY + 100).len(), CAPACITY);
         assert_eq!(
             other.control().head().load(Ordering::Relaxed),
             0,
@@ -290,9 +317,10 @@ mod tests {
         memory.write(0, &[1; CAPACITY]);
         memory.control().head().store(9, Ordering::Relaxed);
         let blocks = || fstat(&file).unwrap().st_blocks as usize * 512;
-        assert_eq!(blocks(), CONTROL_LEN + CAPACITY);
+        let page = rustix::param::page_size();
+        assert_eq!(blocks(), page + CAPACITY);
         memory.free_pages().unwrap();
-        assert_eq!(blocks(), CONTROL_LEN);
+        assert_eq!(blocks(), page);
         let mut read = [1; 10];
         other.read(5000, &mut read);
         assert_eq!((read, other.control().head().load(Ordering::Relaxed)), ([0; 10], 9));

@@ -125,8 +125,10 @@ pub trait Transmit: Sync {
 
 /// Packets that arrived together from one peer: one UDP datagram, or several that the system merged
 /// (GRO). All have the length [`segment_size`](Self::segment_size), except a shorter last one.
+///
+/// The type of a byte is `AtomicU8` in memory that another process can change.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagrams<'a> {
+pub struct Datagrams<'a, T = u8> {
     /// The source address.
     pub from: IpAddr,
     /// The UDP source port, which the ICRC covers. The port does not identify a peer, because
@@ -135,7 +137,7 @@ pub struct Datagrams<'a> {
     /// The destination address: one of the device's own, or a multicast group.
     pub to: IpAddr,
     /// The packets, one after the other.
-    pub bytes: &'a [u8],
+    pub bytes: &'a [T],
     /// Length of every packet except the last, in bytes.
     pub segment_size: usize,
     /// The IP header's type of service or traffic class (its low two bits are ECN).
@@ -144,20 +146,27 @@ pub struct Datagrams<'a> {
     pub hop_limit: u8,
 }
 
-impl<'a> Datagrams<'a> {
+impl<'a, T> Datagrams<'a, T> {
     /// Returns the packets in order.
     #[inline]
-    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [T]> + use<'a, T> {
         self.bytes.chunks(self.segment_size.max(1))
     }
 
     /// Returns the packet with index `nr`, or an empty slice after the last.
     #[must_use]
     #[inline]
-    pub fn segment(&self, nr: usize) -> &'a [u8] {
+    pub fn segment(&self, nr: usize) -> &'a [T] {
         let size = self.segment_size.max(1);
         let rest = self.bytes.get(nr.saturating_mul(size)..).unwrap_or_default();
         &rest[..rest.len().min(size)]
+    }
+
+    /// Returns datagrams with the same addresses and IP fields, and with other packets.
+    #[must_use]
+    pub fn with_bytes<'b, U>(&self, bytes: &'b [U], segment_size: usize) -> Datagrams<'b, U> {
+        let Self { from, from_port, to, traffic_class, hop_limit, .. } = *self;
+        Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
     }
 }
 

@@ -9,7 +9,7 @@
 //! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (handling
 //! by the requester).
 
-use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
+use urxe_wire::{Kind, NakCode, PacketView, Payload, Position, Psn, Syndrome};
 
 use super::recovery::Due;
 use super::reorder_buffer::{Insert, ReorderBuffer};
@@ -354,7 +354,7 @@ impl Requester {
         // The value is stored in the byte order of the host, not that of the wire.
         let value = if wqe.op.is_atomic() { packet.atomic_ack_eth() } else { None };
         let value = value.map(|eth| eth.original.to_ne_bytes());
-        let data = value.as_ref().map_or(packet.payload(), |value| value);
+        let data = value.as_ref().map_or(packet.data(), Payload::from);
         // Responses to ATOMIC WRITE and FLUSH carry no data.
         if wqe.op.returns_data()
             && let Err(fault) =

@@ -195,7 +195,7 @@ impl Responder {
         packet: &PacketView<'_>,
     ) -> Result<Response, Fault> {
         let reth = packet.reth().ok_or(Fault::INVALID_REQUEST)?;
-        let value = packet.payload();
+        let value = packet.data();
         require(reth.dma_len as usize == value.len() && reth.va.is_multiple_of(8))?;
         self.admit(qp, Access::REMOTE_WRITE)?;
         let counters = cx.device.counters;

@@ -94,11 +94,11 @@ impl ReorderBuffer {
             buffer.due = due;
         }
         let mut bytes = buffer.buffers.pop().unwrap_or_default();
-        if bytes.try_reserve(packet.bytes().len()).is_err() {
+        if bytes.try_reserve(packet.packet_len()).is_err() {
             // Without memory, the packet is as good as lost, and the peer sends it again.
             return Insert::Full;
         }
-        bytes.extend_from_slice(packet.bytes());
+        packet.append_to(&mut bytes);
         buffer.packets.insert(place, (psn, bytes));
         Insert::Stored
     }

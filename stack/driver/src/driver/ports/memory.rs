@@ -9,14 +9,18 @@
 //!   requests over a socket. So the records that are there after a socket was read go to the device
 //!   before the datagrams.
 
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU8;
+
 use super::Ports;
 use super::receive::{ReceiveScope, Receiver};
 use super::unmatched::unmatched_packets;
 use crate::allocate;
 use crate::device::counters::Counter;
-use crate::device::{Device, ReceiveScratch};
+use crate::device::{Device, ReceiveScratch, Unmatched};
 use crate::driver::management;
 use crate::driver::rings::{Read, Reader, Rings};
+use crate::memory::copy_shared;
 use crate::port::Datagrams;
 use crate::port::udp::{MAX_RUN_BYTES, UdpPort};
 use crate::sys::clock;
@@ -24,6 +28,8 @@ use crate::time::Time;
 
 /// Runs that one call reads.
 const BATCH: usize = 4;
+/// The most bytes of a run that is copied before it is handled.
+const COPIED_BYTES: usize = 1024;
 /// Batches read from the sockets before the first record of a ring. Twice what the buffer of a
 /// socket holds.
 const OLDER_BATCHES: usize = 4096;
@@ -86,7 +92,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, datagrams: &Datagrams<'_>) {
+    fn add<T>(&mut self, datagrams: &Datagrams<'_, T>) {
         self.runs += 1;
         self.packets += datagrams.segments().len();
         self.bytes += datagrams.bytes.len();
@@ -103,13 +109,8 @@ impl Ports {
         scratch: &mut ReceiveScratch,
     ) {
         device.receive_in_memory(now, datagrams, scratch);
-        // The other process has chosen this one. So a MAD is for this process, and only a faulty
-        // process sends packets for queue pairs of a third one.
         for packet in unmatched_packets(datagrams, scratch.unmatched.as_ref()) {
-            match management::destination(packet.bytes) {
-                Some(_) => self.deliver_mad(device, &packet),
-                None => device.counters().add(Counter::DropOtherProcess),
-            }
+            self.receive_unmatched(&packet, device);
         }
     }
 
@@ -185,15 +186,15 @@ impl Ports {
     ) -> (Batch, bool) {
         let mut batch = Batch::default();
         while batch.runs < limit {
-            match reader.read(buffer) {
-                Read::Run(datagrams) => {
-                    batch.add(&datagrams);
-                    if let Some(port) = self.open_port(&datagrams, device) {
-                        port.record_received(&datagrams);
-                        let packets = datagrams.segments().len() as u64;
+            match reader.read() {
+                Read::Run(run) => {
+                    batch.add(&run);
+                    if let Some(port) = self.open_port(run.to, device) {
+                        let packets = run.segments().len() as u64;
                         device.counters().add_many(Counter::RcvdInMemory, packets);
-                        self.receive_in_memory(now, &datagrams, device, scratch);
+                        self.receive_run(now, port, &run, buffer, device, scratch);
                     }
+                    reader.release();
                 }
                 Read::Nothing => break,
                 Read::End => return (batch, true),
@@ -202,9 +203,49 @@ impl Ports {
         (batch, false)
     }
 
-    /// Returns the port where a run arrives, if a socket would receive there now.
-    fn open_port(&self, datagrams: &Datagrams<'_>, device: &Device) -> Option<&UdpPort> {
-        let is_it = |port: &&UdpPort| port.address() == datagrams.to && !port.is_address_missing();
+    /// Gives a run of a ring to the device. The device copies the payload of a long run from the
+    /// ring to the memory of the program. A short run is copied to `buffer` first, which costs less
+    /// than a copy of the headers of each packet. So is a run that a capture observes.
+    fn receive_run(
+        &self,
+        now: Time,
+        port: &UdpPort,
+        run: &Datagrams<'_, AtomicU8>,
+        buffer: &mut [u8],
+        device: &Device,
+        scratch: &mut ReceiveScratch,
+    ) {
+        // As long as the longest run.
+        let Some(private) = buffer.get_mut(..run.bytes.len()) else { return };
+        if run.bytes.len() <= COPIED_BYTES || port.is_observed() {
+            copy_shared(run.bytes, private);
+            let datagrams = run.with_bytes(private, run.segment_size);
+            port.record_received(&datagrams);
+            return self.receive_in_memory(now, &datagrams, device, scratch);
+        }
+        port.count_received(run);
+        device.receive_shared(now, run, scratch);
+        for &position in scratch.unmatched.iter().flat_map(Unmatched::segments) {
+            let packet = run.segment(usize::from(position));
+            let private = &mut private[..packet.len()];
+            copy_shared(packet, private);
+            self.receive_unmatched(&run.with_bytes(private, packet.len()), device);
+        }
+    }
+
+    /// Handles a packet in memory that no queue pair matches. The other process has chosen this
+    /// one. So a MAD is for this process, and only a faulty process sends packets for queue pairs
+    /// of a third one.
+    fn receive_unmatched(&self, packet: &Datagrams<'_>, device: &Device) {
+        match management::destination(packet.bytes) {
+            Some(_) => self.deliver_mad(device, packet),
+            None => device.counters().add(Counter::DropOtherProcess),
+        }
+    }
+
+    /// Returns the port of the address `to`, if a socket would receive there now.
+    fn open_port(&self, to: IpAddr, device: &Device) -> Option<&UdpPort> {
+        let is_it = |port: &&UdpPort| port.address() == to && !port.is_address_missing();
         self.iter().find(is_it).filter(|_| device.is_port_active())
     }
 
@@ -220,8 +261,6 @@ impl Ports {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::net::IpAddr;
-
     use urxe_wire::mad::{Mad, Req, TransactionId};
     use urxe_wire::packet::ICRC_LEN;
     use urxe_wire::{Bth, Deth, Ext, Gid, Opcode, PacketRepr, Psn, QKey, Qpn, ROCE_PORT};

@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use super::ready;
 use crate::port::Datagrams;
 use crate::ring::{
-    Accepted, Broken, Consumer, Link, RingOffer, confirm, fall_asleep, has_records, wake_up,
+    Accepted, Broken, Consumer, Link, RingOffer, Unread, confirm, fall_asleep, has_records, wake_up,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
@@ -80,8 +81,8 @@ pub(in crate::driver) struct Reader {
 /// The result of reading a ring.
 #[derive(Debug)]
 pub(in crate::driver) enum Read<'b> {
-    /// A run.
-    Run(Datagrams<'b>),
+    /// A run, in memory that the other process can change.
+    Run(Datagrams<'b, AtomicU8>),
     /// There is none now.
     Nothing,
     /// There will be none: the other process has ended, or broke the ring.
@@ -93,24 +94,21 @@ impl Reader {
         self.ring.has_records()
     }
 
-    /// Copies the next run to `buffer`.
-    pub fn read<'b>(&mut self, buffer: &'b mut [u8]) -> Read<'b> {
+    /// Returns the next run. Its packets have their place until [`release`](Self::release).
+    pub fn read(&mut self) -> Read<'_> {
         let Self { ring, consumer, .. } = self;
         // Before the look at the records, because the other process wrote them before it ended.
         let has_ended = ring.has_ended.load(Ordering::Acquire);
-        match consumer.pop(&ring.memory, buffer) {
-            Ok(Some((record, length))) => {
-                ring.position.store(consumer.position(), Ordering::Relaxed);
-                Read::Run(Datagrams {
-                    from: ring.from,
-                    from_port: record.from_port,
-                    to: ring.to,
-                    bytes: &buffer[..length],
-                    segment_size: usize::from(record.segment_size),
-                    traffic_class: record.traffic_class,
-                    hop_limit: record.hop_limit,
-                })
-            }
+        match consumer.next(&ring.memory) {
+            Ok(Some(Unread { record, position, length })) => Read::Run(Datagrams {
+                from: ring.from,
+                from_port: record.from_port,
+                to: ring.to,
+                bytes: ring.memory.view(position, length),
+                segment_size: usize::from(record.segment_size),
+                traffic_class: record.traffic_class,
+                hop_limit: record.hop_limit,
+            }),
             Ok(None) if has_ended => Read::End,
             Ok(None) => Read::Nothing,
             Err(Broken) => {
@@ -118,6 +116,13 @@ impl Reader {
                 Read::End
             }
         }
+    }
+
+    /// Lets the other process overwrite the run that [`read`](Self::read) returned last.
+    pub fn release(&mut self) {
+        let Self { ring, consumer, .. } = self;
+        consumer.release(&ring.memory);
+        ring.position.store(consumer.position(), Ordering::Relaxed);
     }
 }
 
@@ -261,6 +266,7 @@ impl Incoming {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use urxe_wire::Payload;
 
     use super::*;
     use crate::ring::{Endpoint, Producer, Push, Record};
@@ -296,9 +302,10 @@ mod tests {
 
         let mut readers = Vec::new();
         incoming.add_fresh(&mut readers);
-        let mut buffer = [0; 1 << 16];
         let [reader] = &mut readers[..] else { panic!("one ring") };
-        assert!(matches!(reader.read(&mut buffer), Read::Run(run) if run.bytes == b"last"));
-        assert!(matches!(reader.read(&mut buffer), Read::End));
+        let Read::Run(run) = reader.read() else { panic!("the record is there") };
+        assert_eq!(Payload::Shared(run.bytes).to_array(), Some(*b"last"));
+        reader.release();
+        assert!(matches!(reader.read(), Read::End));
     }
 }

@@ -65,6 +65,18 @@ fn room() -> Vec<u8> {
     vec![0; MAX_RUN_BYTES]
 }
 
+/// Takes the next run: copies its packets, and releases them.
+fn pop(
+    consumer: &mut Consumer,
+    area: &impl Area,
+    out: &mut [u8],
+) -> Result<Option<(Record, usize)>, Broken> {
+    let Some(Unread { record, position, length }) = consumer.next(area)? else { return Ok(None) };
+    area.read(position, &mut out[..length]);
+    consumer.release(area);
+    Ok(Some((record, length)))
+}
+
 #[test]
 fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
     let (area, mut rng) = (Private::new(), Rng::stream(11, 0));
@@ -85,7 +97,7 @@ fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
                 }
                 Push::Full => was_full += 1,
             }
-        } else if let Some((record, length)) = consumer.pop(&area, &mut out).unwrap() {
+        } else if let Some((record, length)) = pop(&mut consumer, &area, &mut out).unwrap() {
             let expected = sent.pop_front().unwrap();
             assert_eq!((record, &out[..length]), (expected.0, &expected.1[..]), "{number}");
             taken += 1;
@@ -94,6 +106,24 @@ fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
         }
     }
     assert!(was_full > 100 && taken > 5_000, "{was_full} {taken}");
+}
+
+#[test]
+fn a_run_has_its_place_until_it_is_released() {
+    let (area, mut producer, mut consumer) =
+        (Private::new(), Producer::default(), Consumer::default());
+    while producer.push(&area, RECORD, &[1; 8000]) == DONE {}
+    let first = consumer.next(&area).unwrap().unwrap();
+    assert_eq!((first.position, first.length), (HEADER_LEN as u64, 8000));
+    assert_eq!(producer.push(&area, RECORD, &[2; 8000]), Ok(Push::Full));
+    assert_eq!(consumer.position(), 0);
+    consumer.release(&area);
+    assert_eq!(producer.push(&area, RECORD, &[2; 8000]), DONE);
+    consumer.release(&area);
+    assert_eq!(consumer.position(), record_len(8000), "there is nothing to release");
+    let second = consumer.next(&area).unwrap().unwrap();
+    let third = consumer.next(&area).unwrap().unwrap();
+    assert_eq!(third.position - second.position, record_len(8000), "the call released the second");
 }
 
 #[test]
@@ -110,7 +140,7 @@ fn small_messages_stay_at_the_beginning_of_the_ring() {
     let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
     for _ in 0..100_000 {
         assert_eq!(producer.push(&area, RECORD, &[1; 80]), DONE);
-        assert_eq!(consumer.pop(&area, &mut out), Ok(Some((RECORD, 80))));
+        assert_eq!(pop(&mut consumer, &area, &mut out), Ok(Some((RECORD, 80))));
     }
     assert!(area.highest.get() < 2 * RESTART as usize + 128, "{}", area.highest.get());
     assert!(consumer.position() > CAPACITY as u64, "it went round");
@@ -123,7 +153,7 @@ fn the_whole_ring_has_room_after_a_restart_that_the_consumer_has_not_seen() {
     for len in [80, 4000] {
         for _ in 0..CAPACITY {
             assert_eq!(producer.push(&area, RECORD, &vec![1; len]), DONE);
-            assert!(consumer.pop(&area, &mut out).unwrap().is_some());
+            assert!(pop(&mut consumer, &area, &mut out).unwrap().is_some());
             let place = consumer.position() % CAPACITY as u64;
             if place >= RESTART && consumer.position() >= producer.check_at {
                 break;
@@ -137,10 +167,10 @@ fn the_whole_ring_has_room_after_a_restart_that_the_consumer_has_not_seen() {
         assert_eq!(producer.push(&area, RECORD, &[2; 1]), Ok(Push::Full));
         assert_eq!(producer.is_half_full(&area), Ok(true));
         for _ in 0..CAPACITY / 4096 {
-            assert_eq!(consumer.pop(&area, &mut out), Ok(Some((RECORD, 4080))));
+            assert_eq!(pop(&mut consumer, &area, &mut out), Ok(Some((RECORD, 4080))));
             assert_eq!(&out[..4080], [2; 4080]);
         }
-        assert_eq!(consumer.pop(&area, &mut out), Ok(None));
+        assert_eq!(pop(&mut consumer, &area, &mut out), Ok(None));
     }
 }
 
@@ -153,11 +183,11 @@ fn a_ring_that_rested_goes_on_at_its_beginning_whatever_its_bytes_are() {
         assert_eq!(producer.push(&area, RECORD, &[1; 4000]), DONE);
     }
     assert_eq!(producer.rest(&area), Ok(false), "there are records");
-    while consumer.pop(&area, &mut out).unwrap().is_some() {}
+    while pop(&mut consumer, &area, &mut out).unwrap().is_some() {}
     assert_eq!(producer.rest(&area), Ok(true));
     area.bytes.borrow_mut().fill(0);
     assert_eq!(producer.push(&area, RECORD, &[1; 80]), DONE);
-    assert_eq!(consumer.pop(&area, &mut out), Ok(Some((RECORD, 80))));
+    assert_eq!(pop(&mut consumer, &area, &mut out), Ok(Some((RECORD, 80))));
     assert_eq!(consumer.position() % CAPACITY as u64, 128);
 }
 
@@ -195,15 +225,15 @@ fn an_impossible_position_of_the_producer_ends_the_ring() {
         let area = Private::new();
         area.store_header(0, 10, 10);
         area.store_head(head);
-        assert_eq!(Consumer::default().pop(&area, &mut room()), Err(Broken), "{head}");
+        assert_eq!(pop(&mut Consumer::default(), &area, &mut room()), Err(Broken), "{head}");
     }
     // A position that goes back.
     let (area, mut consumer) = (Private::new(), Consumer::default());
     area.store_header(0, 10, 10);
     area.store_head(64);
-    assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
+    assert!(pop(&mut consumer, &area, &mut room()).unwrap().is_some());
     area.store_head(0);
-    assert_eq!(consumer.pop(&area, &mut room()), Err(Broken));
+    assert_eq!(pop(&mut consumer, &area, &mut room()), Err(Broken));
 }
 
 #[test]
@@ -220,7 +250,7 @@ fn an_impossible_record_ends_the_ring() {
         let area = Private::new();
         area.store_header(0, length, segment_size);
         area.store_head(head);
-        let result = Consumer::default().pop(&area, &mut room());
+        let result = pop(&mut Consumer::default(), &area, &mut room());
         assert_eq!(result, Err(Broken), "{head} {length} {segment_size}");
     }
 }
@@ -242,20 +272,20 @@ fn an_impossible_restart_ends_the_ring_and_others_are_ignored() {
         let (area, mut consumer) = (Private::new(), Consumer::default());
         area.store_header(0, 10, 10);
         area.store_head(64);
-        assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
+        assert!(pop(&mut consumer, &area, &mut room()).unwrap().is_some());
         area.store_header(64, 10, 10);
         area.control.restart().store(restart, Ordering::Relaxed);
         area.store_head(head);
-        let result = consumer.pop(&area, &mut room()).map(|run| run.is_some());
+        let result = pop(&mut consumer, &area, &mut room()).map(|run| run.is_some());
         assert_eq!(result, if reads { Ok(true) } else { Err(Broken) }, "{restart} {head}");
     }
     // Restarts without a record.
     let (area, mut consumer) = (Private::new(), Consumer::default());
     area.store_header(0, 10, 10);
     area.store_head(64);
-    assert!(consumer.pop(&area, &mut room()).unwrap().is_some());
+    assert!(pop(&mut consumer, &area, &mut room()).unwrap().is_some());
     area.control.restart().store(64, Ordering::Relaxed);
-    assert_eq!(consumer.pop(&area, &mut room()), Ok(None));
+    assert_eq!(pop(&mut consumer, &area, &mut room()), Ok(None));
     assert_eq!(consumer.position(), 64);
 }
 
@@ -300,7 +330,7 @@ fn a_value_that_another_process_can_change_is_read_once() {
     let area = Changing { inner, reads: RefCell::default(), words: Cell::new(0) };
     let mut out = room();
     // The first call for a word loads the head, the second one stores the tail.
-    assert_eq!(Consumer::default().pop(&area, &mut out), Ok(Some((RECORD, 100))));
+    assert_eq!(pop(&mut Consumer::default(), &area, &mut out), Ok(Some((RECORD, 100))));
     assert_eq!(&out[16..100], [7; 84]);
     let read = [(0, HEADER_LEN), (HEADER_LEN as u64, 100)];
     assert_eq!(*area.reads.borrow(), read, "the header once, and the packets once");
@@ -333,7 +363,7 @@ fn no_bytes_of_another_process_lead_beyond_the_ring() {
                 6 => {
                     let _ = producer.push(&area, RECORD, &vec![1; small as usize]);
                 }
-                _ => match consumer.pop(&area, &mut out) {
+                _ => match pop(&mut consumer, &area, &mut out) {
                     Ok(Some((_, length))) => {
                         runs += 1;
                         assert!((1..=MAX_RUN_BYTES).contains(&length));
