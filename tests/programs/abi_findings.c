@@ -269,38 +269,45 @@ static void *deallocate(void *rounds)
 }
 
 /*
- * One thread deallocates a domain, and the other makes a region or a window in it. One of them
- * fails, and the new object has the context of the domain.
+ * One thread deallocates a domain. The other makes a region or a window in the domain, or moves a
+ * region there. One of them fails, and the new object has the context of the domain.
  */
 static void deallocation_during_registration(void)
 {
 	struct ibv_context *context = open_first();
-	int rounds = 400, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	struct ibv_pd *own_pd = ibv_alloc_pd(context);
+	int rounds = 600, flags = MAP_PRIVATE | MAP_ANONYMOUS, access = IBV_ACCESS_LOCAL_WRITE;
 	void *memory = mmap(NULL, REGISTERED, PROT_READ | PROT_WRITE, flags, -1, 0);
 	pthread_t thread;
 
-	MUST(memory != MAP_FAILED);
+	MUST(memory != MAP_FAILED && own_pd);
 	MUST(!pthread_create(&thread, NULL, deallocate, &rounds));
 	for (int round = 1; round <= rounds; round++) {
-		struct ibv_mr *mr = NULL;
+		struct ibv_mr *mr = NULL, *moved = NULL;
 		struct ibv_mw *mw = NULL;
+		int change = IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_TRANSLATION, result = -1;
 
 		MUST((shared_pd = ibv_alloc_pd(context)));
+		if (round % 3 == 2)
+			MUST((moved = ibv_reg_mr(own_pd, memory, REGISTERED, access)));
 		/* The registration brings the pages back, which takes most of its time. */
 		MUST(!madvise(memory, REGISTERED, MADV_DONTNEED));
 		begun = round;
-		if (round % 2)
-			mr = ibv_reg_mr(shared_pd, memory, REGISTERED, IBV_ACCESS_LOCAL_WRITE);
-		else
+		if (round % 3 == 0)
+			mr = ibv_reg_mr(shared_pd, memory, REGISTERED, access);
+		else if (round % 3 == 1)
 			mw = ibv_alloc_mw(shared_pd, IBV_MW_TYPE_1);
+		else
+			result = ibv_rereg_mr(moved, change, shared_pd, memory, REGISTERED, 0);
 		while (abs(deallocated) != round)
 			sched_yield();
-		MUST((mr || mw) == (deallocated < 0));
+		MUST((mr || mw || !result) == (deallocated < 0));
 		MUST(!mr || (mr->context == context && !ibv_dereg_mr(mr)));
 		MUST(!mw || (mw->context == context && !ibv_dealloc_mw(mw)));
+		MUST(!moved || (moved->pd == (result ? own_pd : shared_pd) && !ibv_dereg_mr(moved)));
 		MUST(deallocated > 0 || !ibv_dealloc_pd(shared_pd));
 	}
-	MUST(!pthread_join(thread, NULL) && !ibv_close_device(context));
+	MUST(!pthread_join(thread, NULL) && !ibv_dealloc_pd(own_pd) && !ibv_close_device(context));
 	munmap(memory, REGISTERED);
 }
 

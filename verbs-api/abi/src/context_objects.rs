@@ -78,7 +78,7 @@ impl ContextObjects {
         for (cq, parent) in self.cqs.into_values() {
             let _ = cq.destroy_without_wait();
             if let Some(parent) = parent {
-                device.release_parent_domain(parent);
+                device.release_domain(parent);
             }
         }
         // Windows before the regions that they are bound to, regions before their device memory.

@@ -105,7 +105,7 @@ pub unsafe fn create(
     let object = EventObject::Cq(cq.id());
     let (single_threaded, parent) = (params.single_threaded, params.parent);
     if let Some(parent) = parent {
-        shared.device().hold_parent_domain(parent)?;
+        shared.device().hold_domain(parent)?;
     }
     shared.objects().cqs.insert(object, (Arc::clone(&cq), parent));
     let (c, polling, pending_at_arm) =
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     let end = |object: &CqObject, context: &Context| {
         object.cq.destroy()?;
         if let Some(parent) = object.parent {
-            context.device().release_parent_domain(parent);
+            context.device().release_domain(parent);
         }
         context.objects().cqs.remove(&EventObject::Cq(object.cq.id()));
         context.unregister_events(EventObject::Cq(object.cq.id()));

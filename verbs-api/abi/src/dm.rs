@@ -140,9 +140,10 @@ pub unsafe extern "C" fn reg_dm_mr(
         // A range end beyond the address space is beyond the memory as well.
         let range = first..first.saturating_add(length);
         let access = Access::from_bits_retain(access);
+        let _held = domain.hold(context)?;
         let region =
             context.device().memory().register_dm(domain.memory, object.id, range, access)?;
-        mr::owned_ibv_mr((pd, domain), context, ptr::null_mut(), length, &region)
+        Ok(mr::owned_ibv_mr((pd, domain), context, ptr::null_mut(), length, &region))
     })
 }
 

@@ -29,6 +29,9 @@ const ADVISE_FLUSH: u32 = 1;
 
 handle_registry::object!(@plain ibv_mr, ibv_mr, "mr");
 
+/// A domain, and the context that it belongs to.
+type OwnedDomain<'a> = (Domain, &'a Context);
+
 /// Registers memory and returns its structure.
 ///
 /// # Safety
@@ -44,29 +47,25 @@ pub unsafe fn register(
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { Domain::from_c(pd) }?;
     let access = Access::from_bits_retain(access);
+    let _held = domain.hold(context)?;
     // SAFETY: the memory belongs to the C program. No Rust reference to the memory exists, and the
     // program keeps the memory mapped until the deregistration.
     let mr = unsafe {
         context.device().memory().register(domain.memory, addr.cast(), length, iova, access)
     }?;
-    owned_ibv_mr((pd, domain), context, addr, length, &mr)
+    Ok(owned_ibv_mr((pd, domain), context, addr, length, &mr))
 }
 
-/// Makes the C structure of a new region that the context owns. Deregisters the region if another
-/// thread deallocated the domain before.
+/// Makes the C structure of a new region that the context owns.
 pub fn owned_ibv_mr(
     (pd, domain): (*mut ibv_pd, Domain),
     context: &Context,
     addr: *mut c_void,
     length: usize,
     mr: &Mr,
-) -> Result<*mut ibv_mr, VerbError> {
-    if let Err(gone) = domain.check(context) {
-        context.device().memory().deregister(mr.lkey)?;
-        return Err(gone);
-    }
+) -> *mut ibv_mr {
     context.objects().mrs.insert(mr.lkey);
-    Ok(to_ibv_mr((pd, domain), addr, length, mr))
+    to_ibv_mr((pd, domain), addr, length, mr)
 }
 
 /// Makes the C structure of a region. The handle is the key, so other contexts of the device find
@@ -153,15 +152,16 @@ pub unsafe extern "C" fn rereg_mr(
 ) -> c_int {
     ffi::catch_panic(REREG_FAILED, || {
         // SAFETY: the ABI's contract.
-        let change = match unsafe { change(flags, pd, addr, length, access.cast_unsigned()) } {
-            Ok(change) => change,
+        let read = unsafe { change(flags, pd, addr, length, access.cast_unsigned()) };
+        let (change, domain) = match read {
+            Ok(read) => read,
             Err(error) => {
                 ffi::log_and_set_errno("ibv_rereg_mr", &error);
                 return REREG_INPUT;
             }
         };
         // SAFETY: the ABI's contract, and the requirements of ibv_rereg_mr(3) on the memory.
-        match unsafe { reregister(mr, pd, &change) } {
+        match unsafe { reregister(mr, pd, domain, &change) } {
             Ok(()) => 0,
             Err(error) => {
                 ffi::log_and_set_errno("ibv_rereg_mr", &error);
@@ -171,17 +171,18 @@ pub unsafe extern "C" fn rereg_mr(
     })
 }
 
-/// Reads the arguments that the flags select and ignores the others.
+/// Reads the arguments that the flags select and ignores the others. Also returns the domain that
+/// the region moves to, and the context of the domain.
 ///
 /// # Safety
 /// The ABI's contract.
-unsafe fn change(
+unsafe fn change<'a>(
     flags: c_int,
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
     access: u32,
-) -> Result<Change, VerbError> {
+) -> Result<(Change, Option<OwnedDomain<'a>>), VerbError> {
     let flags = flags.cast_unsigned();
     let has = |bit| flags & bit != 0;
     if flags & !(TRANSLATION | PD | ACCESS) != 0 {
@@ -195,32 +196,41 @@ unsafe fn change(
         let allowed = "without IBV_REREG_MR_CHANGE_ACCESS it must be 0";
         return Err(VerbError::value("access", access, allowed));
     }
+    // SAFETY: the ABI's contract.
+    let domain = has(PD).then(|| unsafe { Domain::from_c(pd) }).transpose()?;
     let iova = addr.addr() as u64;
-    Ok(Change {
+    let change = Change {
         translation: has(TRANSLATION).then_some(Translation {
             addr: addr.cast(),
             len: length,
             iova,
         }),
-        // SAFETY: the ABI's contract.
-        pd: if has(PD) { Some(unsafe { Domain::from_c(pd) }?.0.memory) } else { None },
+        pd: domain.map(|(domain, _)| domain.memory),
         access: has(ACCESS).then_some(Access::from_bits_retain(access)),
-    })
+    };
+    Ok((change, domain))
 }
 
-/// Changes a region and its structure.
+/// Changes a region and its structure. `domain` is the domain that the region moves to, and the
+/// context of the domain.
 ///
 /// # Safety
 /// The ABI's contract, and the requirements of `urxe_stack::memory::Memory::reregister` on the
 /// memory.
-unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Result<(), VerbError> {
+unsafe fn reregister(
+    mr: *mut ibv_mr,
+    pd: *mut ibv_pd,
+    domain: Option<OwnedDomain<'_>>,
+    change: &Change,
+) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let (_, context) = unsafe { ibv_mr::from_c(mr) }?;
     // SAFETY: the structure is valid, and no other thread uses it during the call.
     let region = unsafe { &mut *mr };
-    if change.pd.is_some() {
-        // SAFETY: the ABI's contract; it was found when the change was read.
-        context.check_owner("pd", unsafe { Domain::from_c(pd) }?.1)?;
+    let mut held = None;
+    if let Some((domain, owner)) = domain {
+        context.check_owner("pd", owner)?;
+        held = Some(domain.hold(context)?);
     }
     // SAFETY: as for a registration, the memory belongs to the C program, has no Rust reference,
     // and stays mapped until the deregistration.
@@ -229,7 +239,7 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
         region.addr = addr.cast();
         region.length = len;
     }
-    if change.pd.is_some() {
+    if held.is_some() {
         region.pd = pd;
     }
     region.lkey = changed.lkey.0;

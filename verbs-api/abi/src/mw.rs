@@ -39,11 +39,8 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
                 return Err(VerbError::value("type", given, allowed));
             }
         };
+        let _held = domain.hold(context)?;
         let key = context.device().memory().alloc_mw(domain.memory, kind)?;
-        if let Err(gone) = domain.check(context) {
-            context.device().memory().dealloc_mw(key)?;
-            return Err(gone);
-        }
         context.objects().mws.insert(identity(key.value()));
         let handle = context.new_handle();
         Ok(handle_registry::into_raw(Box::new(ibv_mw {

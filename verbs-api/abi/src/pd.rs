@@ -44,7 +44,7 @@ pub struct Domain {
 impl Domain {
     /// Returns the numbers and the context of a protection domain. The numbers are copies, because
     /// another thread may deallocate the domain until an object is made in it. The device then
-    /// refuses the object, except a region or a window, see [`check`](Self::check).
+    /// refuses the object, except a region or a window, see [`hold`](Self::hold).
     ///
     /// # Safety
     /// The ABI's contract: the context of the domain stays open while the result is used.
@@ -57,12 +57,12 @@ impl Domain {
         }
     }
 
-    /// Fails if the domain was deallocated. The memory module does not know the domains, so a verb
-    /// calls this after it has made a region or a window: an object that existed before the check
-    /// keeps the domain.
-    pub fn check(self, context: &Context) -> Result<(), VerbError> {
-        let is_there = context.device().protection_domain(self.id).is_some();
-        is_there.then_some(()).ok_or(VerbError::Gone { what: "PdObject" })
+    /// Lets `ibv_dealloc_pd` of the domain fail with EBUSY while the result lives. The memory
+    /// module does not know the domains. So a verb holds the domain while it makes a region or a
+    /// window there, or moves a region there. Fails if the domain was deallocated.
+    pub fn hold(self, context: &Context) -> Result<HeldDomain<'_>, VerbError> {
+        context.device().hold_domain(self.id)?;
+        Ok(HeldDomain { context, id: self.id })
     }
 
     /// Returns the numbers of the protection domain that is the argument `what`. Fails if the
@@ -78,6 +78,19 @@ impl Domain {
         // SAFETY: the caller's.
         let (domain, owner) = unsafe { Self::from_c(pd) }?;
         context.check_owner(what, owner).map(|()| domain)
+    }
+}
+
+/// A domain that no thread deallocates.
+#[must_use]
+pub struct HeldDomain<'a> {
+    context: &'a Context,
+    id: PdId,
+}
+
+impl Drop for HeldDomain<'_> {
+    fn drop(&mut self) {
+        self.context.device().release_domain(self.id);
     }
 }
 

@@ -10,6 +10,8 @@
 //! a queue pair, shared receive queue, address handle or completion queue is made with it (C
 //! programs may name a parent domain for a completion queue). The protection domain stays while a
 //! parent domain exists. A parent domain of a parent domain is one of the same protection domain.
+//! A call that makes a region or a window in a domain holds the domain, because the memory does not
+//! know whether the domain exists.
 //!
 //! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses the
 //! objects made with it. A provider may leave out locks for them. This one does not: an uncontended
@@ -39,8 +41,8 @@ pub(super) struct Domain {
     pub qps: u32,
     pub srqs: u32,
     pub ahs: u32,
-    /// Completion queues made with a parent domain. They only count here.
-    cqs: u32,
+    /// Completion queues made with a parent domain, and calls that make an object in the domain.
+    holds: u32,
     /// Parent domains of a protection domain.
     parents: u32,
 }
@@ -58,9 +60,9 @@ urxe_types::errors! {
         #[error("there is no such protection domain")]
         NoPd = EINVAL,
         #[error("the protection domain still has {qps} queue pairs, {srqs} shared receive queues, \
-                 {ahs} address handles, {cqs} completion queues, {mrs} memory regions and windows, \
-                 and {parents} parent domains")]
-        Busy { qps: u32, srqs: u32, ahs: u32, cqs: u32, mrs: u32, parents: u32 } = EBUSY,
+                 {ahs} address handles, {holds} completion queues and running calls, {mrs} memory \
+                 regions and windows, and {parents} parent domains")]
+        Busy { qps: u32, srqs: u32, ahs: u32, holds: u32, mrs: u32, parents: u32 } = EBUSY,
     }
 
     /// The reason why a parent domain was not allocated.
@@ -132,11 +134,11 @@ impl Device {
     /// [`DeallocPdError`].
     pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
         let mut control = lock(&self.control);
-        let &Domain { parent, qps, srqs, ahs, cqs, parents } =
+        let &Domain { parent, qps, srqs, ahs, holds, parents } =
             control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
         let mrs = self.memory.count_in(pd);
-        if [qps, srqs, ahs, cqs, mrs, parents].iter().any(|&uses| uses != 0) {
-            return Err(DeallocPdError::Busy { qps, srqs, ahs, cqs, mrs, parents });
+        if [qps, srqs, ahs, holds, mrs, parents].iter().any(|&uses| uses != 0) {
+            return Err(DeallocPdError::Busy { qps, srqs, ahs, holds, mrs, parents });
         }
         control.pds.remove(&pd);
         if let Some(Parent { of, td }) = parent {
@@ -145,21 +147,23 @@ impl Device {
         Ok(())
     }
 
-    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`). The domain
-    /// stays until [`release_parent_domain`](Self::release_parent_domain).
+    /// Keeps a protection or parent domain until [`release_domain`](Self::release_domain):
+    ///
+    /// - while a completion queue is made with a parent domain (`ibv_create_cq_ex`),
+    /// - while a call makes a region or a window in a domain, or moves a region there.
     ///
     /// # Errors
     /// [`AllocParentDomainError::NoPd`].
-    pub fn hold_parent_domain(&self, parent: PdId) -> Result<(), AllocParentDomainError> {
+    pub fn hold_domain(&self, pd: PdId) -> Result<(), AllocParentDomainError> {
         let mut control = lock(&self.control);
-        control.base_of(parent).ok_or(AllocParentDomainError::NoPd)?;
-        control.count(parent, |domain| &mut domain.cqs, 1);
+        control.base_of(pd).ok_or(AllocParentDomainError::NoPd)?;
+        control.count(pd, |domain| &mut domain.holds, 1);
         Ok(())
     }
 
-    /// Uncounts a completion queue that was made with a parent domain.
-    pub fn release_parent_domain(&self, parent: PdId) {
-        lock(&self.control).count(parent, |domain| &mut domain.cqs, -1);
+    /// Ends one [`hold_domain`](Self::hold_domain).
+    pub fn release_domain(&self, pd: PdId) {
+        lock(&self.control).count(pd, |domain| &mut domain.holds, -1);
     }
 
     /// Allocates a thread domain (`ibv_alloc_td`). `None` if there are `max_pd` already, or if the

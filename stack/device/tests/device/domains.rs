@@ -35,9 +35,9 @@ fn domains_are_busy_while_something_is_made_with_them() {
     let second = device.alloc_parent_domain(parent, None).unwrap();
     assert_eq!(device.protection_domain(second), Some(pd));
     let busy = |domain| match device.dealloc_pd(domain) {
-        Err(error @ DeallocPdError::Busy { qps, srqs, ahs, cqs, mrs, parents }) => {
+        Err(error @ DeallocPdError::Busy { qps, srqs, ahs, holds, mrs, parents }) => {
             assert_eq!(error.errno(), libc::EBUSY);
-            assert_eq!(cqs, 0);
+            assert_eq!(holds, 0);
             [qps, srqs, ahs, mrs, parents]
         }
         other => panic!("{other:?}"),
@@ -70,15 +70,18 @@ fn domains_are_busy_while_something_is_made_with_them() {
 }
 
 #[test]
-fn a_parent_domain_is_busy_while_a_completion_queue_is_made_with_it() {
+fn a_held_domain_is_busy() {
     let end = Host::new(A, 1);
     let device = &end.device;
-    let parent = device.alloc_parent_domain(end.pd, None).unwrap();
-    device.hold_parent_domain(parent).unwrap();
-    assert!(matches!(device.dealloc_pd(parent), Err(DeallocPdError::Busy { cqs: 1, .. })));
-    device.release_parent_domain(parent);
-    device.dealloc_pd(parent).unwrap();
-    assert_eq!(device.hold_parent_domain(parent), Err(AllocParentDomainError::NoPd));
+    let pd = device.alloc_pd().unwrap();
+    let parent = device.alloc_parent_domain(pd, None).unwrap();
+    for domain in [parent, pd] {
+        device.hold_domain(domain).unwrap();
+        assert!(matches!(device.dealloc_pd(domain), Err(DeallocPdError::Busy { holds: 1, .. })));
+        device.release_domain(domain);
+        device.dealloc_pd(domain).unwrap();
+        assert_eq!(device.hold_domain(domain), Err(AllocParentDomainError::NoPd));
+    }
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn windows_of_another_domain_are_refused_to_bind_and_to_use() {
     assert_eq!(b.counter(Counter::AccessWrongPd), 1);
     assert_eq!(
         b.device.dealloc_pd(stranger),
-        Err(DeallocPdError::Busy { qps: 0, srqs: 0, ahs: 0, cqs: 0, mrs: 2, parents: 0 })
+        Err(DeallocPdError::Busy { qps: 0, srqs: 0, ahs: 0, holds: 0, mrs: 2, parents: 0 })
     );
 
     let (a, b, wire) = pair();

@@ -143,7 +143,7 @@ fn destroying_frees_numbers_paths_and_the_domain() {
     assert_eq!(opened.take().len(), 1);
     assert!(matches!(
         a.device.dealloc_pd(a.pd),
-        Err(DeallocPdError::Busy { qps: 1, srqs: 0, ahs: 0, cqs: 0, mrs: 1, parents: 0 })
+        Err(DeallocPdError::Busy { qps: 1, srqs: 0, ahs: 0, holds: 0, mrs: 1, parents: 0 })
     ));
     a.device.destroy_qp(Time::ZERO, a.qp).unwrap();
     assert_eq!(a.device.destroy_qp(Time::ZERO, a.qp), Err(DestroyQpError::NoQp));

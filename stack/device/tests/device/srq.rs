@@ -211,7 +211,7 @@ fn refused_combinations_say_why() {
     let pd = b.device.alloc_pd().unwrap();
     let attr = SrqAttr { max_wr: 1, max_sge: 0, srq_limit: 0 };
     let lone = b.device.create_srq(&SrqInit { pd, attr, xrc: None, context: 3 }).unwrap();
-    let busy = DeallocPdError::Busy { qps: 0, srqs: 1, ahs: 0, cqs: 0, mrs: 0, parents: 0 };
+    let busy = DeallocPdError::Busy { qps: 0, srqs: 1, ahs: 0, holds: 0, mrs: 0, parents: 0 };
     assert_refused!(b.device.dealloc_pd(pd), error if error == busy, EBUSY);
     b.device.destroy_srq(&lone).unwrap();
     assert_eq!(b.device.destroy_srq(&lone), Err(DestroySrqError::NoSrq));
