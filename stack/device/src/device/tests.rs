@@ -2,7 +2,10 @@
 //! interface.
 
 use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use urxe_memory::{Access, Buffer};
 use urxe_test_support::host::{A, B};
 use urxe_test_support::packet::{Packet, write_only};
 use urxe_test_support::qp::{CAP, FIRST_PSN, attributes, bring_up_by, request};
@@ -11,9 +14,11 @@ use urxe_wire::{Gid, Msn, Opcode, PKey, Qpn, Rkey};
 
 use super::counters::Counter;
 use super::*;
+use crate::cq::{Completion, CqRef};
 use crate::path::acks::{Ack, AckBatch};
 use crate::qp::QpInit;
 use crate::qp::attr::{QpState, QpType};
+use crate::qp::completion_batch::{BatchQueues, SendCompletions};
 use crate::qp::work_request::SendOp;
 use urxe_types::time::Time;
 
@@ -102,6 +107,41 @@ fn an_acknowledgement_to_a_former_peer_is_dropped() {
         assert_eq!(wire.is_empty(), reopened);
         assert_eq!(device.counters().value(Counter::SendErr), u64::from(reopened));
     }
+}
+
+/// A thread that waits for a queue pair keeps no other thread from memory or a completion queue.
+#[test]
+fn released_locks_let_others_deregister_memory_and_add_completions() {
+    let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(8, None, 0).unwrap());
+    let buffer = Arc::new(Buffer::new(4096).unwrap());
+    let (lkey, cq_ref) = {
+        let access = Access::LOCAL_WRITE;
+        let mr = device.memory().register_buffer(pd, &buffer, 0..4096, 0, access).unwrap();
+        (mr.lkey, CqRef::new(Arc::clone(&cq)).unwrap())
+    };
+    let queues = BatchQueues::default();
+    let until = |condition: &dyn Fn() -> bool, within: Duration| {
+        let begun = Instant::now();
+        while !condition() && begun.elapsed() < within {
+            thread::yield_now();
+        }
+        condition()
+    };
+    thread::scope(|threads| {
+        let mut context = device.context(Time::ZERO, None);
+        context.batched_cq.enable(&queues);
+        context.pins.access(lkey.0, pd, Access::empty(), 0, 1).unwrap();
+        SendCompletions::new(Some(&cq_ref), &context.batched_cq, Time::ZERO)
+            .extend(Some(Completion::default()));
+        let deregisters = threads.spawn(|| device.memory().deregister(lkey).unwrap());
+        let completes = threads.spawn(|| cq.push(Completion::default(), false).unwrap());
+        let one_has_ended = || deregisters.is_finished() || completes.is_finished();
+        assert!(!until(&one_has_ended, Duration::from_millis(50)), "nothing was held");
+        context.release_locks();
+        let both_have_ended = || deregisters.is_finished() && completes.is_finished();
+        assert!(until(&both_have_ended, Duration::from_secs(10)), "something is still held");
+    });
 }
 
 #[test]

@@ -367,16 +367,10 @@ impl Device {
             let mut guard = lock(&slot.qp);
             let Some(qp) = guard.as_mut() else { continue };
             if qp.path.is_some_and(|(of, _)| of == path_index) {
-                let moved = qp.on_path_closed(&self.context(now, None));
-                if !moved {
-                    continue;
-                }
-                debug_assert!(
-                    qp.path.is_some_and(|(of, _)| of != path_index),
-                    "the closed path would be listed again and again"
-                );
+                qp.on_path_closed(&self.context(now, None));
+            } else {
+                self.enqueue(index, slot, qp);
             }
-            self.enqueue(index, slot, qp);
         }
     }
 

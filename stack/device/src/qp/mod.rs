@@ -328,14 +328,13 @@ impl Qp {
         }
     }
 
-    /// Handles the closing of the queue pair's path. Returns whether the queue pair continues on
-    /// another path.
-    pub fn on_path_closed(&mut self, cx: &QpContext<'_>) -> bool {
-        let closed = self.path.take();
+    /// Handles the closing of the queue pair's path. The path of a message stays open while the
+    /// address handle of the message exists. So no message is left for another path.
+    pub fn on_path_closed(&mut self, cx: &QpContext<'_>) {
+        self.path = None;
         self.service.send_half().on_path_closed(&mut self.core, cx);
         self.check_outcome(cx);
-        self.select_path(cx);
-        self.path.is_some() && self.path != closed
+        debug_assert!(self.service.send_half().next_path(cx).is_none(), "a message is left");
     }
 
     /// Returns the path that counts this queue pair as a user. Only connections are counted:
