@@ -33,6 +33,11 @@ pub struct Hostile {
 }
 
 impl Hostile {
+    /// Returns the service bits of the opcode of a packet.
+    pub const fn service_of(opcode: u8) -> u8 {
+        opcode & SERVICE
+    }
+
     /// Returns the service bits of the opcodes of a service.
     pub const fn service(qp_type: QpType) -> u8 {
         let opcode = match qp_type {
@@ -41,7 +46,7 @@ impl Hostile {
             QpType::XrcSend | QpType::XrcRecv => Opcode::XrcSendOnly,
             _ => Opcode::RcSendOnly,
         };
-        opcode.byte() & SERVICE
+        Self::service_of(opcode.byte())
     }
 }
 

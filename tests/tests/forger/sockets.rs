@@ -27,7 +27,7 @@ use urxe_test_support::wire::PacketRun;
 use urxe_wire::{Frame, IpRepr, ROCE_PORT};
 
 use super::forge::{Hostile, forge};
-use super::on_path::on_path;
+use super::on_path::{Known, on_path};
 use super::{MEMORY, OPEN, number, seed};
 
 /// The packets of each attacker in CI.
@@ -312,7 +312,7 @@ fn an_attacker_beside_the_path_reaches_no_other_memory() {
         let outcome = under_attack(&ends, &mut rng, packets - forged, (true, true), |rng| {
             let Some(packet) = seen(&mut watch, &mut buffer) else { return };
             let key = keys[usize::from(packet.to == IpAddr::V4(ENDS[1]))];
-            let (arriving, _) = on_path(rng, packet, key);
+            let (arriving, _) = on_path(rng, packet, Known { rkey: key, srq: 0 });
             arriving.iter().for_each(|packet| raw.send(packet));
             added += arriving.len() as u64;
         });
