@@ -314,9 +314,7 @@ impl ConnectionManager {
             first => first?,
         };
         let state = self.at(index).state;
-        if table::step(state, Input::Rep)
-            .is_some_and(|step| step.next == CmState::RepRcvd && step.action == Action::Notify)
-        {
+        if table::step(state, Input::Rep).is_some_and(|step| step.action == Action::Notify) {
             let remote_qpn = qpn_of(rep, self.at(index).agreed.transport_type);
             if self.has_confirmed(path, remote_qpn) {
                 self.reject_stateless(path, mad, RejReason::STALE_CONN, &[]);

@@ -1,10 +1,10 @@
 //! Calls of the program: errors, retransmission times and negotiated parameters.
 
-use urxe_wire::Gid;
 use urxe_wire::mad::{
-    Answered, Attribute, Bits, CmMessage, CommId, Mad, Mra, PrivateData, RejReason, Rep,
-    SpreadVendorId,
+    Answered, Attribute, Bits, CmMessage, CommId, Guid, Mad, Mra, PrivateData, RejReason, Rep, Req,
+    SpreadVendorId, TransactionId,
 };
+use urxe_wire::{Gid, Psn, Qpn};
 
 use super::pair::{NO_INFO, Pair, SERVICE, Script, manager, path, reply, request, route};
 use crate::cm::table::{CmState, Input};
@@ -108,7 +108,7 @@ fn an_mra_slows_the_repetitions_down() {
         service_timeout,
         ..Mra::default()
     };
-    let mad = Mad::new(urxe_wire::mad::TransactionId(0), mra);
+    let mad = Mad::new(TransactionId(0), mra);
     let now = Time::from_ns(SECOND_NS);
     cm.receive(now, path(0), &mad.to_bytes());
     assert_eq!(cm.state(id), Some(CmState::MraReqRcvd));
@@ -152,7 +152,7 @@ fn options_of_enhanced_connection_establishment_are_returned() {
     let vendor = SpreadVendorId(Bits::masked(0x1234));
     let rep =
         Rep { local_comm_id: CommId(9), remote_comm_id: id, ece_vendor_id: vendor, ..reply(2) };
-    let mad = Mad { attribute_modifier: 0x8001, ..Mad::new(urxe_wire::mad::TransactionId(0), rep) };
+    let mad = Mad { attribute_modifier: 0x8001, ..Mad::new(TransactionId(0), rep) };
     cm.receive(Time::ZERO, path(0), &mad.to_bytes());
     assert_eq!(cm.agreed(id).unwrap().ece, (0x1234, 0x8001));
 }
@@ -163,14 +163,14 @@ fn an_alternate_path_is_kept_and_not_accepted() {
     let mut cm = manager(1, 1);
     cm.listen(SERVICE, None, 1).unwrap();
     let alternate = Gid::from_ip([10, 1, 0, 1].into());
-    let req = urxe_wire::mad::Req {
+    let req = Req {
         local_comm_id: CommId(4),
         primary_local_gid: path(1).remote,
         primary_remote_gid: path(1).local,
         alternate_local_gid: alternate,
         ..request(5)
     };
-    cm.receive(Time::ZERO, path(1), &Mad::new(urxe_wire::mad::TransactionId(1), req).to_bytes());
+    cm.receive(Time::ZERO, path(1), &Mad::new(TransactionId(1), req).to_bytes());
     let id = cm.poll_event().unwrap().id;
     assert_eq!(cm.agreed(id).unwrap().req.alternate_local_gid, alternate);
     cm.accept(Time::ZERO, id, reply(6), 0).unwrap();
@@ -219,4 +219,48 @@ fn ten_thousand_connections_leave_nothing() {
     }
     assert_eq!([pair.sides[0].established, pair.sides[1].established], [10_000, 10_000]);
     pair.assert_idle("after all");
+}
+
+/// IBTA vol. 1, 12.10.4.
+#[test]
+fn of_two_requests_that_of_the_greater_guid_and_queue_pair_stays() {
+    for (guid, qpn, stays) in [(-1, 9, true), (1, 1, false), (0, 4, true), (0, 6, false)] {
+        let (path, now) = (path(0), Time::ZERO);
+        let mut cm = manager(0, 1);
+        let id = cm.connect(now, route(0), request(5), 0, true).unwrap();
+        let own = Mad::parse(&cm.poll_transmit().unwrap().mad).unwrap();
+        let CmMessage::Req(own) = own.message else { panic!("{own:?}") };
+        let theirs = Req {
+            local_comm_id: CommId(4),
+            local_ca_guid: Guid(own.local_ca_guid.0.wrapping_add_signed(guid)),
+            primary_local_gid: path.remote,
+            primary_remote_gid: path.local,
+            ..request(qpn)
+        };
+        cm.receive(now, path, &Mad::new(TransactionId(1), theirs).to_bytes());
+        let is_asked = cm.poll_event().is_some_and(|event| {
+            assert!(event.id == id && matches!(event.kind, CmEventKind::Request { .. }));
+            true
+        });
+        assert_eq!(is_asked, !stays, "GUID {guid:+}, queue pair {qpn}");
+    }
+}
+
+#[test]
+fn a_repeated_rep_changes_no_parameter() {
+    let mut cm = manager(0, 1);
+    let id = cm.connect(Time::ZERO, route(0), request(5), 0, false).unwrap();
+    cm.poll_transmit().unwrap();
+    let mut agreed = Vec::new();
+    for psn in [7, 8] {
+        let ids = Rep { local_comm_id: CommId(4), remote_comm_id: id, ..reply(6) };
+        let target_ack_delay = Bits::masked(10 + psn);
+        let rep = Rep { starting_psn: Psn::new(psn), target_ack_delay, ..ids };
+        cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(1), rep).to_bytes());
+        let known = cm.agreed(id).unwrap();
+        agreed.push((known.sq_psn, known.remote_qpn, known.ack_timeout));
+    }
+    let life_time = route(0).packet_life_time.value() as u8;
+    assert_eq!(agreed, [(Psn::new(7), Qpn::masked(6), ack_timeout(17, life_time)); 2]);
+    assert!(cm.poll_transmit().is_none());
 }
