@@ -139,6 +139,9 @@ static void sequences(unsigned long steps)
 		left += 2 * live.counts[CHANNEL];
 		for (int i = 0; i < 2; i++)
 			CALL(ibv_close_device(live.objects[CONTEXT][i]));
+		/* The regions that were left ended with their context. */
+		live.counts[MR] = 0;
+		free_buffers();
 		check_growth(done, 1, left);
 	}
 }

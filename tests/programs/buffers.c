@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -53,6 +54,8 @@ int main(void)
 	struct ibv_mr *mr;
 	const int local = IBV_ACCESS_LOCAL_WRITE;
 	char *memory;
+	pid_t child;
+	int status;
 
 	MUST(pd && other);
 	REFUSES(alloc_buf(NULL, 100, &buf), EINVAL);
@@ -89,6 +92,12 @@ int main(void)
 		MUST(!ibv_dereg_mr(mr));
 	}
 	REFUSES(reg_mr_ex(pd, NULL), EINVAL);
+	MUST((child = fork()) >= 0);
+	if (!child) {
+		free_buf(NULL);
+		_exit(0);
+	}
+	MUST(waitpid(child, &status, 0) == child && status == 0);
 	free_buf(buf);
 	REFUSES(reg_buf_mr(pd, buf, memory, 1, local), EINVAL);
 	MUST(!ibv_dealloc_pd(other) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));

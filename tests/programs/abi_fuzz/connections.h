@@ -255,6 +255,56 @@ static void change_group(struct known *known)
 	}
 }
 
+static const char *some_name(void)
+{
+	static const char *const names[] = { "127.0.0.1", "localhost", "::1", "", "no.such.name.invalid", "999.1.1.1" };
+
+	return below(4) ? names[below(6)] : NULL;
+}
+
+static const char *some_service(void)
+{
+	static const char *const services[] = { "7471", "0", "65536", "-1", "", "no such service" };
+
+	return below(4) ? services[below(6)] : NULL;
+}
+
+/* Numbers only, because a name may ask a server of the network. */
+static struct rdma_addrinfo some_hints(void)
+{
+	return (struct rdma_addrinfo){
+		.ai_flags = (below(8) ? number(15) : number(255)) | RAI_NUMERICHOST, .ai_family = below(2) ? AF_INET : (int)number(40),
+		.ai_qp_type = number(10), .ai_port_space = below(2) ? RDMA_PS_TCP : (int)number(1000),
+	};
+}
+
+/* `RDMA_CM_EVENT_USER` of rdma-core 60. */
+#define USER_EVENT	18
+
+typedef int write_event_function(struct rdma_cm_id *, uint32_t, int, uint64_t);
+typedef int resolve_function(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
+typedef int query_function(struct rdma_cm_id *, struct rdma_addrinfo **);
+
+/* Events of the program, and addresses that are resolved with an event (rdma-core 60). */
+static void use_newer_calls(struct rdma_cm_id *id)
+{
+	write_event_function *write_event = FIND(write_event_function, "rdma_write_cm_event", "RDMACM_1.4");
+	resolve_function *resolve = FIND(resolve_function, "rdma_resolve_addrinfo", "RDMACM_1.4");
+	query_function *query_resolved = FIND(query_function, "rdma_query_addrinfo", "RDMACM_1.4");
+	struct rdma_addrinfo hints = some_hints(), *found = NULL;
+
+	switch (below(3)) {
+	case 0: CM(write_event(id, below(8) ? USER_EVENT : (uint32_t)number(20), (int)random_64(), random_64())); break;
+	case 1: CM_ALONE(resolve(id, some_name(), some_service(), &hints)); break;
+	default:
+		if (!CM(query_resolved(id, below(20) ? &found : NULL))) {
+			if (!found)
+				fault("no address", 0);
+			rdma_freeaddrinfo(found);
+		}
+	}
+}
+
 static void migrate(struct known *known)
 {
 	struct rdma_event_channel *to = below(6) ? sets[below(SETS)] : NULL;
@@ -303,7 +353,7 @@ static void use(struct known *known)
 	struct rdma_conn_param param;
 	union place from, to;
 
-	switch (below(24)) {
+	switch (below(25)) {
 	case 0: CM_ALONE(rdma_bind_addr(id, some_address(&from))); break;
 	case 1:
 	case 2:
@@ -345,6 +395,7 @@ static void use(struct known *known)
 			CM(rdma_disconnect(id));
 		break;
 	case 18: CM(rdma_establish(id)); break;
+	case 21: use_newer_calls(id); break;
 	/* As programs begin: a listener, or a connection to one. */
 	case 19:
 	case 20:
@@ -379,18 +430,11 @@ static void make_endpoint(void)
 
 static void resolve_names(void)
 {
-	static const char *const names[] = { "127.0.0.1", "localhost", "::1", "", "no.such.name.invalid", "999.1.1.1" };
-	static const char *const services[] = { "7471", "0", "65536", "-1", "", "no such service" };
-	struct rdma_addrinfo hints = {
-		.ai_flags = number(31), .ai_family = below(2) ? AF_INET : (int)number(40), .ai_qp_type = number(10),
-		.ai_port_space = below(2) ? RDMA_PS_TCP : (int)number(1000),
-	}, *found = NULL;
+	struct rdma_addrinfo hints = some_hints(), *found = NULL;
 
-	/* Numbers only, because a name may ask a server of the network. */
-	hints.ai_flags |= RAI_NUMERICHOST;
 	call_now = "rdma_getaddrinfo";
 	calls_made++;
-	if (!rdma_getaddrinfo(below(4) ? names[below(6)] : NULL, below(4) ? services[below(6)] : NULL, &hints, &found)) {
+	if (!rdma_getaddrinfo(some_name(), some_service(), &hints, &found)) {
 		calls_accepted++;
 		rdma_freeaddrinfo(found);
 	}
@@ -461,7 +505,8 @@ static void take_event(struct rdma_event_channel *set)
 	type = event->event;
 	id = event->id;
 	of = event->listen_id ? event->listen_id : id;
-	if (!strcmp(rdma_event_str(type), "UNKNOWN EVENT"))
+	/* librdmacm has no name for an event of the program. */
+	if ((int)type != USER_EVENT && !strcmp(rdma_event_str(type), "UNKNOWN EVENT"))
 		fault("unknown event", type);
 	if (event->listen_id && !keep_id(id, 0)) {
 		/* The identifier of a request does not wait for the event, which is the listener's. */

@@ -24,10 +24,15 @@
 #define SOCKETS		12
 #define SOCKET_STEPS	1500
 #define SOCKET_THREADS	3
+#define EPOLL_SETS	2
+#define SET_EVENTS	64
+/* Descriptors of the fuzzer, and numbers that `some_socket` returns. */
+#define HIGHEST_NUMBER	65536
 
 static atomic_int sockets[SOCKETS];
 static atomic_int is_closing, may_sleep;
 static atomic_ulong bytes_moved;
+static int sets_of_sockets[EPOLL_SETS];
 
 /* Checks the answer of a call that returns -1 with errno, or a number. */
 static long number_or_minus_one(long returned)
@@ -220,6 +225,55 @@ static void wait_for_sockets(void)
 	}
 }
 
+typedef int create_set_function(int);
+typedef int control_set_function(int, int, int, struct epoll_event *);
+typedef int wait_set_function(int, struct epoll_event *, int, int);
+
+/* Changes a set of rsockets, or waits for its members (rdma-core 65). */
+static void use_set(void)
+{
+	struct epoll_event event = { below(8) ? EPOLLIN | EPOLLOUT : (uint32_t)random_64(), { .u64 = random_64() } };
+	struct epoll_event found[SET_EVENTS];
+	int set = below(20) ? sets_of_sockets[below(EPOLL_SETS)] : some_socket();
+	int fd = below(20) ? some_socket() : sets_of_sockets[below(EPOLL_SETS)];
+	int most = below(12) ? 1 + (int)below(SET_EVENTS) : -(int)below(3), count;
+
+	/* `close_sets` removes members up to this number. */
+	if (fd > HIGHEST_NUMBER)
+		return;
+	if (below(3)) {
+		control_set_function *control = FIND(control_set_function, "repoll_ctl", "RDMACM_1.5");
+
+		CALL(control(set, below(12) ? 1 + (int)below(3) : (int)number(8), fd, below(12) ? &event : NULL));
+		return;
+	}
+	count = RS(FIND(wait_set_function, "repoll_wait", "RDMACM_1.5")(set, below(20) ? found : NULL, most, below(3)));
+	if (count > 0 && count > most)
+		fault("more events than places", count);
+}
+
+static void make_sets(void)
+{
+	create_set_function *create = FIND(create_set_function, "repoll_create", "RDMACM_1.5");
+
+	for (int i = 0; i < EPOLL_SETS; i++)
+		MUST((sets_of_sockets[i] = create(below(2) ? 0 : (int)random_64())) >= 0);
+}
+
+/* A set with members stays open. Members may be closed already. */
+static void close_sets(void)
+{
+	control_set_function *control = FIND(control_set_function, "repoll_ctl", "RDMACM_1.5");
+
+	for (int i = 0; i < EPOLL_SETS; i++) {
+		for (int fd = 0; fd <= HIGHEST_NUMBER; fd++)
+			control(sets_of_sockets[i], EPOLL_CTL_DEL, fd, NULL);
+		call_now = "rclose of a set";
+		if (rclose(sets_of_sockets[i]))
+			fault("the set does not close", errno);
+	}
+}
+
 static void change_options(int fd)
 {
 	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6, SOL_RDMA };
@@ -288,7 +342,7 @@ static void socket_step(void)
 	else if (dice < 70)
 		move_data(fd);
 	else if (dice < 76)
-		wait_for_sockets();
+		below(2) ? wait_for_sockets() : use_set();
 	else if (dice < 83)
 		change_options(fd);
 	else if (dice < 88)
@@ -354,6 +408,7 @@ static void run_sockets(unsigned int round, unsigned int count)
 		sockets[i] = -1;
 	has_groups = is_closing = 0;
 	may_sleep = count > 1;
+	make_sets();
 	if (count == 1) {
 		socket_thread((void *)first);
 	} else {
@@ -381,6 +436,7 @@ static void run_sockets(unsigned int round, unsigned int count)
 			}
 	}
 	close_all_sockets();
+	close_sets();
 	verify_sockets();
 }
 

@@ -7,6 +7,7 @@
 #ifndef TABLE_H
 #define TABLE_H
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -76,14 +77,14 @@ static void fault(const char *what, long answer)
 	_exit(1);
 }
 
-/* Checks an error. EIO is the answer of a verb that has panicked. */
+/* Checks an error. EIO is the answer of a verb that has panicked, and Linux's IP_MSFILTER answers ENOBUFS. */
 static void check_error(int error)
 {
 	static const int documented[] = {
 		EINVAL, ENOMEM, EBUSY, EOPNOTSUPP, EPERM, EFAULT, EAGAIN, EBADF, ENOENT, ENOSYS, EMSGSIZE, ENOSPC, EACCES,
 		ERANGE, ETIMEDOUT, EADDRINUSE, EADDRNOTAVAIL, ENODEV, EPROTONOSUPPORT, ENODATA, E2BIG, EAFNOSUPPORT,
 		ENOTCONN, EISCONN, ENETUNREACH, EHOSTUNREACH, EALREADY, EXDEV, EINTR, ECONNREFUSED, ECONNRESET,
-		EINPROGRESS, ENOPROTOOPT, EDESTADDRREQ, EOVERFLOW, EDOM, ENOTSOCK, EMFILE, EEXIST,
+		EINPROGRESS, ENOBUFS, ENOPROTOOPT, EDESTADDRREQ, EOVERFLOW, EDOM, ENOTSOCK, EMFILE, EEXIST,
 	};
 
 	for (size_t i = 0; i < sizeof(documented) / sizeof(documented[0]); i++)
@@ -102,6 +103,19 @@ static int answer(int returned)
 		calls_accepted++;
 	return returned;
 }
+
+/* Looks up a function that Debian 12's headers do not declare. */
+static void *find_function(const char *name, const char *version)
+{
+	void *function = dlvsym(RTLD_DEFAULT, name, version);
+
+	call_now = name;
+	if (!function)
+		fault("the library lacks the function", 0);
+	return function;
+}
+
+#define FIND(type, name, version) ((type *)find_function(name, version))
 
 #define CALL(verb) (call_now = #verb, errno = 0, answer(verb))
 

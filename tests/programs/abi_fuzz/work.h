@@ -18,6 +18,7 @@
 #include <poll.h>
 
 #include "extended.h"
+#include "newer.h"
 
 static struct ibv_sge some_sges[3][64];
 
@@ -176,7 +177,9 @@ static void one_step(void)
 		pick(CQ) ? moderate(pick(CQ)) : make_queue();
 	else if (dice < 46)
 		qp ? build_requests(qp) : make_queue_pair();
-	else if (dice < 58)
+	else if (dice < 48)
+		use_newer();
+	else if (dice < 59)
 		qp ? post_send(qp) : make_queue_pair();
 	else if (dice < 68)
 		qp ? post_receive(qp, NULL) : make_queue_pair();

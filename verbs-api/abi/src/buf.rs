@@ -112,7 +112,8 @@ pub unsafe extern "C" fn alloc_buf(
 
 /// `ibv_free_buf`: its regions must be deregistered before.
 pub unsafe extern "C" fn free_buf(buf: *mut Buffer) {
-    ffi::catch_panic((), || match handle_registry::check(buf) {
+    let checked = || ffi::non_null(buf, "buf").and_then(|()| handle_registry::check(buf));
+    ffi::catch_panic((), || match checked() {
         // SAFETY: the ABI's contract: it is from `alloc_buf`, and is not used again.
         Ok(()) => drop(unsafe { handle_registry::from_raw(buf) }),
         Err(error) => _ = ffi::log_and_set_errno("ibv_free_buf", &error),

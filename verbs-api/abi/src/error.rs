@@ -141,7 +141,8 @@ impl VerbError {
     /// Returns the error that the verb called last left in `errno`. `what` names the object that
     /// was not created.
     pub fn last(what: &'static str) -> Self {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        let errno = errno.filter(|errno| *errno > 0).unwrap_or(libc::EIO);
         Self::System { what, errno: rustix::io::Errno::from_raw_os_error(errno) }
     }
 }

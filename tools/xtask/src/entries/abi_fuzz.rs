@@ -22,8 +22,10 @@ use crate::run::{Runner, cargo, target_folder};
 /// The runs of a seed: steps or rounds, and the mode.
 const RUNS: [&[&str]; 4] = [&["20000"], &["2", "threads"], &["4", "cm"], &["4", "sockets"]];
 /// Options of the sanitizer. A cancelled thread unwinds frames without a notice to the sanitizer,
-/// which would then take its own signal stack for an overflow.
-const OPTIONS: &str = "detect_leaks=0:use_sigaltstack=0:abort_on_error=1";
+/// which would then take its own signal stack for an overflow. An allocation that is too large
+/// fails, as without the sanitizer.
+const OPTIONS: &str =
+    "detect_leaks=0:use_sigaltstack=0:abort_on_error=1:allocator_may_return_null=1";
 /// rdma-core's tests, which Debian compresses.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 /// Programs of perftest, each with its options.

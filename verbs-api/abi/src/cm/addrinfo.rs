@@ -14,7 +14,7 @@ use crate::layout::rdma_addrinfo;
 /// `RAI_PASSIVE`
 pub const PASSIVE: c_int = 1;
 /// `RAI_NUMERICHOST`
-const NUMERIC_HOST: c_int = 2;
+pub const NUMERIC_HOST: c_int = 2;
 /// `RAI_SA`, `RAI_DNS`: the sources of an address resolution.
 pub const SERVICE_RECORDS: c_int = 0x10;
 pub const DNS: c_int = 0x20;

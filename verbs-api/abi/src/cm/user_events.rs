@@ -181,10 +181,17 @@ unsafe fn resolve(
     }
     let mut list = ptr::null_mut();
     // SAFETY: the ABI's contract; a place for the result.
-    match unsafe { addrinfo::getaddrinfo(node, service, hints, &mut list) } {
-        0 => Ok(Resolved(list)),
-        _ => Err(VerbError::last("the address")),
-    }
+    let failed = unsafe { addrinfo::getaddrinfo(node, service, hints, &mut list) };
+    let errno = match failed {
+        0 => return Ok(Resolved(list)),
+        // Only these leave a number in errno.
+        -1 | libc::EAI_SYSTEM => return Err(VerbError::last("the address")),
+        libc::EAI_MEMORY => Errno::NOMEM,
+        libc::EAI_AGAIN => Errno::AGAIN,
+        libc::EAI_FAMILY | libc::EAI_SOCKTYPE | libc::EAI_SERVICE => Errno::INVAL,
+        _ => Errno::NOENT,
+    };
+    Err(VerbError::system("the address", errno))
 }
 
 /// `rdma_query_addrinfo`: returns the resolved addresses, once.
@@ -215,7 +222,10 @@ pub unsafe extern "C" fn query_addrinfo(
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
+    use crate::cm::addrinfo::NUMERIC_HOST;
     use crate::cm::channel::{create_event_channel, destroy_event_channel};
     use crate::cm::event::{ack_cm_event, get_cm_event};
     use crate::cm::id::{create_id, destroy_id};
@@ -270,6 +280,15 @@ mod tests {
             let (node, service) = (c"127.0.0.1".as_ptr(), c"7471".as_ptr());
             let sa = rdma_addrinfo { ai_flags: SERVICE_RECORDS, ..std::mem::zeroed() };
             assert_eq!(resolve_addrinfo(id, ptr::null(), service, &sa), -1);
+            let refused = |node: &CStr, service: &CStr| {
+                let hints = rdma_addrinfo { ai_flags: NUMERIC_HOST, ..std::mem::zeroed() };
+                ffi::set_errno(0);
+                assert_eq!(resolve_addrinfo(id, node.as_ptr(), service.as_ptr(), &hints), -1);
+                std::io::Error::last_os_error().raw_os_error().unwrap()
+            };
+            // The resolver of the C library leaves errno as it is.
+            assert_eq!(refused(c"999.1.1.1", c"7471"), libc::ENOENT);
+            assert_eq!(refused(c"127.0.0.1", c"no such service"), libc::EINVAL);
             assert_eq!(resolve_addrinfo(id, node, service, ptr::null()), 0);
             assert_eq!(
                 resolve_addrinfo(id, node, service, ptr::null()),

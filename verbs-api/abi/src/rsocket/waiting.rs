@@ -113,6 +113,9 @@ pub unsafe extern "C" fn epoll_wait(
     return_value("repoll_wait", || {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
+        if events.is_null() {
+            return Err(Errno::FAULT);
+        }
         let found = urxe_rsocket::epoll_wait(set, most, timeout)?;
         // SAFETY: the ABI's contract: so many places, which may be unaligned.
         unsafe {
