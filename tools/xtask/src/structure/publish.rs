@@ -1,5 +1,5 @@
-//! The parts of each published crate that a registry needs: descriptions, a readme, licences, and
-//! versions of the crates that it uses.
+//! The parts of each published crate that a registry needs: descriptions, a readme, licences, the
+//! options of docs.rs, and versions of the crates that it uses.
 
 use anyhow::Result;
 use cargo_metadata::{DependencyKind, Package};
@@ -22,6 +22,7 @@ fn is_published(package: &Package) -> bool {
 }
 
 fn faults(package: &Package, published: &[&str]) -> Vec<String> {
+    let docs = &package.metadata["docs"]["rs"];
     let fields = [
         ("description", package.description.is_some()),
         ("license", package.license.is_some()),
@@ -29,6 +30,9 @@ fn faults(package: &Package, published: &[&str]) -> Vec<String> {
         ("keywords", !package.keywords.is_empty()),
         ("categories", !package.categories.is_empty()),
         ("a readme", package.readme().is_some_and(|file| file.exists())),
+        ("all-features for docs.rs", docs["all-features"] == true),
+        // Other crates than urxe-wire compile for Linux only.
+        ("targets for docs.rs", docs["targets"].is_array()),
     ];
     let missing = fields.into_iter().filter(|(_, exists)| !exists).map(|(field, _)| field);
     let folder = package.manifest_path.parent();
@@ -67,6 +71,7 @@ mod tests {
             faults(&package, &["urxe-wire"]),
             ["urxe-memory uses urxe-types, which is not published"]
         );
+        package.metadata = Default::default();
         package.description = None;
         package.keywords.clear();
         package.readme = Some("MISSING.md".into());
@@ -74,7 +79,15 @@ mod tests {
         let used = package.dependencies.iter_mut().find(|each| each.name == "urxe-wire").unwrap();
         used.req = "*".parse().unwrap();
         let found = faults(&package, &published);
-        let expected = ["description", "keywords", "a readme", "LICENSE-APACHE", "LICENSE-MIT"];
+        let expected = [
+            "description",
+            "keywords",
+            "a readme",
+            "all-features for docs.rs",
+            "targets for docs.rs",
+            "LICENSE-APACHE",
+            "LICENSE-MIT",
+        ];
         let mut expected = expected.map(|what| format!("urxe-memory has no {what}")).to_vec();
         expected.push("urxe-memory uses urxe-wire without a version".to_owned());
         assert_eq!(found, expected);
