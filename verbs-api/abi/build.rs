@@ -1,8 +1,8 @@
 //! Passes the version nodes of the C ABI to the linker.
 //!
-//! The nodes are empty, because each symbol names its node itself (`src/exports`). rustc passes a
-//! version script of its own, which keeps all other symbols local. rust-lld, the default linker of
-//! rustc, accepts both scripts.
+//! The nodes name no symbols, because each symbol names its node itself (`src/exports`). All other
+//! symbols are local. rustc passes a version script of its own, which also says this. rust-lld, the
+//! default linker of rustc, accepts both scripts, and zig's linker takes this one.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -40,12 +40,17 @@ const PRIVATE: [&str; 5] = [
     "IBVERBS_PRIVATE_65",
 ];
 
+/// The node whose rule makes all other symbols local. It has default versions (`@@`) only, because
+/// the rule also matches the other versions of its node (`@`).
+const OTHERS: &str = "RDMACM_1.5";
+
 fn main() {
     let mut script = String::new();
     for chain in NODES {
         let mut before = "";
-        for node in chain {
-            script.push_str(&format!("{node} {{ }} {before};\n"));
+        for &node in chain {
+            let rule = if node == OTHERS { "local: *;" } else { "" };
+            script.push_str(&format!("{node} {{ {rule} }} {before};\n"));
             before = node;
         }
     }

@@ -3,6 +3,7 @@ import pytest
 
 from urxe import UrxeError, _command, _machine
 
+MAJOR, MINOR = _machine.GLIBC
 GOOD = {"system": "linux", "machine": _machine.MACHINE, "is_64_bit": True, "library": "2.34"}
 
 
@@ -13,7 +14,10 @@ GOOD = {"system": "linux", "machine": _machine.MACHINE, "is_64_bit": True, "libr
         ({"machine": "riscv64"}, "and this machine is riscv64"),
         ({"is_64_bit": False}, "this one has 32 bits"),
         ({"library": None}, "this Python uses musl"),
-        ({"library": "2.33"}, "needs glibc 2.34 or newer, and this machine has glibc 2.33"),
+        (
+            {"library": f"{MAJOR}.{MINOR - 1}"},
+            f"needs glibc {MAJOR}.{MINOR} or newer, and this machine has glibc {MAJOR}.{MINOR - 1}",
+        ),
         ({"library": "2.9"}, "this machine has glibc 2.9"),
     ],
 )
@@ -22,7 +26,7 @@ def test_each_missing_property_has_a_sentence(change, said):
     assert said in problem and "\n" not in problem
 
 
-@pytest.mark.parametrize("library", ["2.34", "2.36", "2.100", "2.36.9000", "3.0"])
+@pytest.mark.parametrize("library", [f"{MAJOR}.{MINOR}", "2.34", "2.36", "2.100", "2.36.9000", "3.0"])
 def test_newer_libraries_serve(library):
     assert _machine.problem_of(**{**GOOD, "library": library}) is None
 

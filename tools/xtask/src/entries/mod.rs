@@ -105,6 +105,7 @@ Delivering:
   install [--prefix P] …  2 min  build and install
   package [--built P] …   2 min  an archive and a .deb, each with another one for debuggers
   wheel [--check] …       2 min  a Python wheel; tests it with Debian's pyverbs and pytest
+    --portable MACHINE           either for glibc 2.28, and for x86_64 or aarch64
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages

@@ -20,12 +20,14 @@
 //! | `tree` | the files below a prefix |
 //! | `elf` | machine and needed libraries of a file; debug information in a separate file |
 //! | `debian` | Debian packages, by `dpkg-deb`; `cargo deb` would need a second list of the files |
+//! | `portable` | a build for an old glibc, for this machine or another one |
 //! | `copyright` | the licences of the project and of the crates that it contains |
 //! | `wheel` | a Python wheel with the same stripped files |
 
 mod copyright;
 mod debian;
 mod elf;
+mod portable;
 mod tree;
 mod wheel;
 
@@ -59,6 +61,8 @@ struct Options {
 enum Source {
     /// Built now, with this profile.
     Profile(String),
+    /// Built now for this machine, by Rust's name, and for an old glibc.
+    Portable(String),
     /// They lie there: built earlier, or for another machine.
     Built(PathBuf),
 }
@@ -74,12 +78,15 @@ fn options(arguments: &[String], has_prefix: bool) -> Result<Options> {
             [option, profile] if option == "--profile" => {
                 options.source = Source::Profile(profile.clone());
             }
+            [option, machine] if option == "--portable" => {
+                options.source = Source::Portable(machine.clone());
+            }
             [option, folder] if option == "--built" => {
                 options.source = Source::Built(root().join(folder));
             }
             _ => bail!(
                 "unknown arguments {arguments:?}; allowed: [--prefix FOLDER] (install) \
-                 [--check] (wheel) [--profile PROFILE | --built FOLDER]"
+                 [--check] (wheel) [--profile PROFILE | --portable MACHINE | --built FOLDER]"
             ),
         }
     }
@@ -219,6 +226,7 @@ impl Source {
     fn folder(self, runner: &mut Runner) -> Result<PathBuf> {
         let profile = match self {
             Self::Built(folder) => return tree::complete(folder),
+            Self::Portable(machine) => return portable::build(&machine, runner),
             Self::Profile(profile) => profile,
         };
         let packages = ["urxe-tools", "urxe-abi", "urxe-sysfs", MANUAL];

@@ -36,9 +36,12 @@ const MACHINES: [Machine; 6] = [
 
 /// Packages of libraries: the begin of the library's name, the package, and the begin of the
 /// versions of its symbols.
-const LIBRARIES: [(&str, &str, &str); 4] = [
+const LIBRARIES: [(&str, &str, &str); 6] = [
     ("libc.so.", "libc6", "GLIBC_"),
     ("libm.so.", "libc6", "GLIBC_"),
+    // Before glibc 2.34.
+    ("libdl.so.", "libc6", "GLIBC_"),
+    ("libpthread.so.", "libc6", "GLIBC_"),
     ("ld-linux", "libc6", "GLIBC_"),
     ("libgcc_s.so.", "libgcc-s1", "GCC_"),
 ];

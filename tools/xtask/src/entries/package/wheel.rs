@@ -24,18 +24,22 @@ mod check;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use super::elf::{self, Elf, Machine};
 use super::tree::Split;
-use super::{commit, options, remade, stripped, writing};
+use super::{commit, options, portable, remade, stripped, writing};
 use crate::run::{Runner, root, target_folder};
 
 use archive::{Archive, EXECUTABLE, READABLE};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The newest glibc that the libraries may need. The name of the wheel promises this version.
-const GLIBC: [u32; 2] = [2, 34];
+/// A version of glibc.
+type Glibc = [u32; 2];
+
+/// The versions of glibc that the name of a wheel promises: the first that suffices. `--portable`
+/// builds for the first one, and a build on Debian 12 needs the second one.
+const GLIBC: [Glibc; 2] = [portable::GLIBC, [2, 34]];
 /// The folder of the sources, without those that this task writes.
 const SOURCES: &str = "tools/python/urxe";
 /// The entries by which pip makes the command, and pytest finds the plugin.
@@ -58,12 +62,12 @@ pub fn wheel(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let (tree, debug) = (place.join("tree"), place.join("debug"));
     let machine = Elf::read(&built.join("urxe"))?.machine()?;
     let files = stripped(&built, &tree, &debug, machine, runner)?;
-    suit(&files)?;
+    let glibc = promised(&files)?;
 
     let packages = target_folder().join("packages");
     fs::create_dir_all(&packages).with_context(|| writing(&packages))?;
-    let wheel = packages.join(format!("urxe-{VERSION}-{}.whl", tag(machine)));
-    write(&wheel, &tree, &files, machine).with_context(|| writing(&wheel))?;
+    let wheel = packages.join(format!("urxe-{VERSION}-{}.whl", tag(machine, glibc)));
+    write(&wheel, &tree, &files, (machine, glibc)).with_context(|| writing(&wheel))?;
     println!("\nwheel: {}", wheel.display());
     if !checks.is_empty() {
         check::check(&wheel, &place, runner)?;
@@ -71,37 +75,42 @@ pub fn wheel(arguments: &[String], runner: &mut Runner) -> Result<()> {
     Ok(())
 }
 
-/// Checks that machines with the promised glibc have what the files need.
-fn suit(files: &[Split]) -> Result<()> {
+/// Returns the version of glibc that the files need, rounded up to one that a wheel promises.
+fn promised(files: &[Split]) -> Result<Glibc> {
     let paths: Vec<&Path> = files.iter().map(|split| &*split.file).collect();
-    elf::dependencies(&paths)?.iter().try_for_each(|(package, version)| allowed(package, version))
+    let needed = elf::dependencies(&paths)?;
+    let needed = needed.iter().find(|(package, _)| *package == "libc6");
+    sufficient(needed.map_or(&[], |(_, version)| version))
 }
 
-/// Refuses a glibc that is newer than the promised one.
-fn allowed(package: &str, version: &[u32]) -> Result<()> {
-    if package == "libc6" && version > &GLIBC[..] {
-        bail!(
-            "the libraries need glibc {}, and the wheel may need {} at most; build them on a \
-             machine with an older glibc, such as Debian 12",
-            dotted(version),
-            dotted(&GLIBC)
-        );
-    }
-    Ok(())
+fn sufficient(needed: &[u32]) -> Result<Glibc> {
+    GLIBC.into_iter().find(|version| needed <= &version[..]).with_context(|| {
+        format!(
+            "the libraries need glibc {}, and a wheel may need {} at most; build them by \
+             --portable, or on a machine with an older glibc, such as Debian 12",
+            dotted(needed),
+            dotted(&GLIBC[GLIBC.len() - 1])
+        )
+    })
 }
 
 /// Returns the versions of Python, its interface and the platform.
-fn tag(machine: Machine) -> String {
-    format!("py3-none-manylinux_{}_{}_{}", GLIBC[0], GLIBC[1], machine.rust)
+fn tag(machine: Machine, glibc: Glibc) -> String {
+    format!("py3-none-manylinux_{}_{}_{}", glibc[0], glibc[1], machine.rust)
 }
 
-fn write(wheel: &Path, tree: &Path, files: &[Split], machine: Machine) -> Result<()> {
+fn write(
+    wheel: &Path,
+    tree: &Path,
+    files: &[Split],
+    (machine, glibc): (Machine, Glibc),
+) -> Result<()> {
     let mut archive = Archive::create(wheel, &format!("urxe-{VERSION}.dist-info"), &commit("%cs"))?;
     for source in sources()? {
         let name = source.file_name().unwrap_or_default().to_string_lossy();
         archive.add(&format!("urxe/{name}"), &fs::read(&source)?, READABLE)?;
     }
-    archive.add("urxe/_build.py", build(machine).as_bytes(), READABLE)?;
+    archive.add("urxe/_build.py", build(machine, glibc).as_bytes(), READABLE)?;
     for Split { file, .. } in files {
         let name = file.strip_prefix(tree).context("a file outside of the tree")?.display();
         let mode = if file.extension().is_some() { READABLE } else { EXECUTABLE };
@@ -114,7 +123,7 @@ fn write(wheel: &Path, tree: &Path, files: &[Split], machine: Machine) -> Result
     archive.add_info("METADATA", metadata()?.as_bytes())?;
     let tags = format!(
         "Wheel-Version: 1.0\nGenerator: urxe-xtask {VERSION}\nRoot-Is-Purelib: false\nTag: {}\n",
-        tag(machine)
+        tag(machine, glibc)
     );
     archive.add_info("WHEEL", tags.as_bytes())?;
     archive.add_info("entry_points.txt", ENTRY_POINTS.as_bytes())?;
@@ -137,11 +146,11 @@ fn sources() -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the module with the properties of the build.
-fn build(machine: Machine) -> String {
+fn build(machine: Machine, glibc: Glibc) -> String {
     format!(
         "\"\"\"The build of this package, as ``cargo xtask wheel`` writes it.\"\"\"\n\n\
          VERSION = \"{VERSION}\"\nMACHINE = \"{}\"\nGLIBC = ({}, {})\n",
-        machine.rust, GLIBC[0], GLIBC[1]
+        machine.rust, glibc[0], glibc[1]
     )
 }
 
@@ -184,19 +193,22 @@ mod tests {
     fn the_name_has_the_machine_of_the_files() {
         let machine = Elf::read(&own().file).unwrap().machine().unwrap();
         let expected = format!("py3-none-manylinux_2_34_{}", std::env::consts::ARCH);
-        assert_eq!(tag(machine), expected);
-        assert!(build(machine).contains(&format!("\nMACHINE = \"{}\"\n", machine.rust)));
+        assert_eq!(tag(machine, [2, 34]), expected);
+        let module = build(machine, [2, 28]);
+        assert!(module.contains(&format!("\nMACHINE = \"{}\"\n", machine.rust)), "{module}");
+        assert!(module.contains("\nGLIBC = (2, 28)\n"), "{module}");
     }
 
     #[test]
-    fn a_newer_glibc_is_refused() {
-        let needs = |version: &[u32]| allowed("libc6", version);
-        needs(&[2, 34]).unwrap();
-        needs(&[2, 9]).unwrap();
-        let error = needs(&[2, 35]).unwrap_err().to_string();
+    fn a_wheel_promises_the_oldest_glibc_that_suffices() {
+        assert_eq!(sufficient(&[]).unwrap(), [2, 28]);
+        assert_eq!(sufficient(&[2, 9]).unwrap(), [2, 28]);
+        assert_eq!(sufficient(&[2, 28]).unwrap(), [2, 28]);
+        assert_eq!(sufficient(&[2, 29]).unwrap(), [2, 34]);
+        assert_eq!(sufficient(&[2, 34]).unwrap(), [2, 34]);
+        let error = sufficient(&[2, 35]).unwrap_err().to_string();
         assert!(error.starts_with("the libraries need glibc 2.35, and"), "{error}");
-        needs(&[2, 34, 1]).unwrap_err();
-        allowed("libgcc-s1", &[4, 2, 0]).unwrap();
+        sufficient(&[2, 34, 1]).unwrap_err();
     }
 
     #[test]
