@@ -118,7 +118,7 @@ pub fn is_early(client: &str) -> bool {
         "Connection refused",
         "UNREACHABLE, error: 1",
         "UNREACHABLE; error: 1",
-        "no server listens on port",
+        "no program listens on port",
         "rpoll: Operation now",
     ];
     words.iter().any(|early| client.contains(early))
