@@ -9,22 +9,7 @@
 #include <unistd.h>
 
 #include "check.h"
-
-struct ibv_buf;
-
-struct mr_init_attr {
-	size_t length;
-	int access;
-	uint64_t comp_mask;
-	uint64_t iova;
-	void *addr;
-	int fd;
-	uint64_t fd_offset;
-	void *dmah;
-	struct ibv_buf *buf;
-};
-
-enum { IOVA = 1, ADDR = 2, FD = 4, FD_OFFSET = 8, DMAH = 16, BUF = 32, UNKNOWN = 64 };
+#include "mr_init_attr.h"
 
 #define REFUSES(call, number)                                                                                    \
 	do {                                                                                                     \
@@ -76,10 +61,19 @@ int main(void)
 
 	struct mr_init_attr attr = { .length = 4096, .access = local, .addr = memory, .iova = 0x5000, .buf = buf };
 	const struct { uint64_t mask; int error; } masks[] = {
-		{ ADDR, 0 }, { ADDR | IOVA, 0 }, { ADDR | BUF, 0 }, { ADDR | BUF | IOVA, 0 },
-		{ 0, EINVAL }, { BUF, EINVAL }, { ADDR | FD_OFFSET, EINVAL }, { ADDR | BUF | FD, EINVAL },
-		{ FD, EINVAL }, { FD | FD_OFFSET | IOVA | ADDR, EINVAL }, { FD | FD_OFFSET | IOVA, EOPNOTSUPP },
-		{ ADDR | DMAH, EOPNOTSUPP }, { ADDR | UNKNOWN, EOPNOTSUPP },
+		{ MASK_ADDR, 0 },
+		{ MASK_ADDR | MASK_IOVA, 0 },
+		{ MASK_ADDR | MASK_BUF, 0 },
+		{ MASK_ADDR | MASK_BUF | MASK_IOVA, 0 },
+		{ 0, EINVAL },
+		{ MASK_BUF, EINVAL },
+		{ MASK_ADDR | MASK_FD_OFFSET, EINVAL },
+		{ MASK_ADDR | MASK_BUF | MASK_FD, EINVAL },
+		{ MASK_FD, EINVAL },
+		{ MASK_FD | MASK_FD_OFFSET | MASK_IOVA | MASK_ADDR, EINVAL },
+		{ MASK_FD | MASK_FD_OFFSET | MASK_IOVA, EOPNOTSUPP },
+		{ MASK_ADDR | MASK_DMAH, EOPNOTSUPP },
+		{ MASK_ADDR | MASK_UNKNOWN, EOPNOTSUPP },
 	};
 	for (size_t i = 0; i < sizeof(masks) / sizeof(*masks); i++) {
 		attr.comp_mask = masks[i].mask;

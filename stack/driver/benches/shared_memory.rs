@@ -10,7 +10,7 @@
 //! | ring at best | built in the ring, copied out of it and checked there |
 //!
 //! `ring` copies each run before it is parsed, because another process can change the ring. urxe
-//! does so for short runs. Of a long run it copies only the headers, which lies between both rows.
+//! does so for short runs, and copies only the headers of a long run.
 
 use std::env;
 use std::fs::File;

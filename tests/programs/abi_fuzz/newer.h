@@ -13,26 +13,10 @@
 
 #include <stddef.h>
 
+#include "../mr_init_attr.h"
 #include "memory.h"
 
 #define BUFFERS	6
-
-struct ibv_buf;
-
-/* `struct ibv_mr_init_attr` of rdma-core 65. Before release 64, `buf` is absent. */
-struct mr_init_attr {
-	size_t length;
-	int access;
-	uint64_t comp_mask;
-	uint64_t iova;
-	void *addr;
-	int fd;
-	uint64_t fd_offset;
-	void *dmah;
-	struct ibv_buf *buf;
-};
-
-enum { MASK_IOVA = 1, MASK_ADDR = 2, MASK_FD = 4, MASK_FD_OFFSET = 8, MASK_DMAH = 16, MASK_BUF = 32 };
 
 typedef void *alloc_buf_function(struct ibv_pd *, size_t, struct ibv_buf **);
 typedef void free_buf_function(struct ibv_buf *);

@@ -309,6 +309,19 @@ fn record_len(bytes: usize) -> u64 {
     (HEADER_LEN as u64 + bytes as u64).next_multiple_of(ALIGN)
 }
 
+/// Takes the next run: copies its packets, and releases them.
+#[cfg(test)]
+fn pop(
+    consumer: &mut Consumer,
+    area: &impl Area,
+    out: &mut [u8],
+) -> Result<Option<(Record, usize)>, Broken> {
+    let Some(Unread { record, position, length }) = consumer.next(area)? else { return Ok(None) };
+    area.read(position, &mut out[..length]);
+    consumer.release(area);
+    Ok(Some((record, length)))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests;
 

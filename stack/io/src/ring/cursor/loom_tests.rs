@@ -46,18 +46,6 @@ impl Area for Model {
 
 const RECORD: Record = Record { segment_size: 1, from_port: 0, traffic_class: 0, hop_limit: 0 };
 
-/// Takes the next run: copies its packets, and releases them.
-fn pop(
-    consumer: &mut Consumer,
-    area: &impl Area,
-    out: &mut [u8],
-) -> Result<Option<(Record, usize)>, Broken> {
-    let Some(Unread { record, position, length }) = consumer.next(area)? else { return Ok(None) };
-    area.read(position, &mut out[..length]);
-    consumer.release(area);
-    Ok(Some((record, length)))
-}
-
 /// Records arrive whole and in order, also in a place that was used before.
 #[test]
 fn loom_a_record_is_read_after_it_was_written_and_before_it_is_overwritten() {

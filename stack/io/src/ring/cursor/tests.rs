@@ -65,18 +65,6 @@ fn room() -> Vec<u8> {
     vec![0; MAX_RUN_BYTES]
 }
 
-/// Takes the next run: copies its packets, and releases them.
-fn pop(
-    consumer: &mut Consumer,
-    area: &impl Area,
-    out: &mut [u8],
-) -> Result<Option<(Record, usize)>, Broken> {
-    let Some(Unread { record, position, length }) = consumer.next(area)? else { return Ok(None) };
-    area.read(position, &mut out[..length]);
-    consumer.release(area);
-    Ok(Some((record, length)))
-}
-
 #[test]
 fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
     let (area, mut rng) = (Private::new(), Rng::stream(11, 0));
