@@ -8,11 +8,14 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The build targets of [`build`]: the workspace's libraries, the command and its manual. The
-/// example is included for its dependencies, so that cargo builds them with the features of the
-/// workspace's tests and reuses earlier builds.
-pub const TARGETS: [&str; 8] =
-    ["--workspace", "--lib", "--bin", "urxe", "--bin", "urxe-manual", "--example", "ping_pong"];
+/// The build targets of [`build`]: the libraries of the workspace's default members, the command
+/// and its manual. The example is included for its dependencies, so that cargo builds them with the
+/// features of the workspace's tests and reuses earlier builds.
+pub const TARGETS: [&str; 7] =
+    ["--lib", "--bin", "urxe", "--bin", "urxe-manual", "--example", "ping_pong"];
+
+/// The workspace's root, where cargo selects the default members.
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Builds with the profile and target folder of the running test. Returns the paths of the files
 /// with these names.
@@ -31,7 +34,7 @@ pub fn build<const N: usize>(names: [&str; N]) -> io::Result<[PathBuf; N]> {
     };
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--quiet"]).args(TARGETS).args(["--profile", profile, "--target-dir"]);
-    command.arg(folder.parent().unwrap_or(folder)).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.arg(folder.parent().unwrap_or(folder)).current_dir(WORKSPACE);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
     if !status.success() {
         return Err(io::Error::other(format!("cargo build {}: {status}", TARGETS.join(" "))));

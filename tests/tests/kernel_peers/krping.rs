@@ -8,7 +8,7 @@
 //! git clone https://github.com/larrystevenwise/krping
 //! make -C /usr/src/linux-headers-VERSION M=$PWD/krping modules CC=gcc
 //! export URXE_KRPING=$PWD/krping/rdma_krping.ko
-//! cargo test --workspace --features urxe-tests/kernel-peers --test kernel_peers -- krping
+//! cargo test --features urxe-tests/kernel-peers --test kernel_peers -- krping
 //! ```
 //!
 //! The tests do not include 6.12, because that guest hangs at the first message to krping, from

@@ -3,9 +3,9 @@
 //! Each task is a function in [`entries`] that runs ordinary commands ([`run`]). Each command is
 //! printed first, so that it can be repeated by hand. Builds with other compiler flags have
 //! separate target folders (`target/loom`, `target/asan`, `target/fuzz`), so that they do not
-//! invalidate each other. The other builds select one target of the whole workspace. Selecting a
-//! package instead would change the features of dependencies, and cargo would build most of them
-//! again.
+//! invalidate each other. The other builds select targets of the workspace's default members.
+//! Selecting one package, or xtask as well, would change dependencies, and cargo would build most
+//! of them again.
 //!
 //! Every run ends with the line `N passed, N failed` ([`run::Tally`]). It counts the tests, and one
 //! for each command that is not a test. The exit code is 0 if nothing failed.

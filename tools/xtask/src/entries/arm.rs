@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use super::test::OPTIONAL_TESTS;
 use crate::machine::{need_packages, need_root};
 use crate::run::{Runner, cargo, target_folder};
 
@@ -52,7 +53,7 @@ pub fn arm(arguments: &[String], runner: &mut Runner) -> Result<()> {
     need_packages(&PACKAGES, runner)?;
     need_target(TARGET, runner)?;
     if is_chosen("check") {
-        let check = ["check", "--workspace", "--all-targets", "--target", TARGET];
+        let check = ["check", "--all-targets", "--target", TARGET];
         runner.run(&mut for_target(check))?;
     }
     if is_chosen("layout") {
@@ -81,7 +82,7 @@ fn check_if_installed(runner: &mut Runner) -> Result<()> {
         writeln!(runner.output, "skipped, without: rustup target add {TARGET}")?;
         return Ok(());
     }
-    runner.run(&mut for_target(["check", "--workspace", "--target", TARGET]))
+    runner.run(&mut for_target(["check", "--target", TARGET]))
 }
 
 /// Makes sure of the standard library for a target.
@@ -110,8 +111,7 @@ fn for_target<const N: usize>(arguments: [&str; N]) -> Command {
 
 /// Returns the command that runs a test of guests with AArch64 kernels.
 fn guests(test: &str) -> Command {
-    let features = ["--features", "urxe-tests/kernel-peers", "--test", test, "--"];
-    let mut command = cargo(["test", "--workspace"].into_iter().chain(features));
+    let mut command = cargo(["test", "--features", OPTIONAL_TESTS, "--test", test, "--"]);
     command.env("URXE_KERNEL_ARCH", "aarch64");
     command
 }

@@ -2,9 +2,9 @@
 //!
 //! The first sequence runs the timed tests at normal priority: tests, Debian's programs and
 //! kernels. These wait more than they compute, because a guest has one processor and a program
-//! needs time to start. The second sequence runs the computing tasks at the lowest priority, in
-//! separate target folders. These tasks measure no time. Tasks that share the target folder of the
-//! tests run last, because cargo locks the folder during a build.
+//! needs time to start. The second sequence runs the computing tasks at the lowest priority. These
+//! tasks measure no time. Those with separate target folders run first, beside the build of the
+//! tests. The other ones follow, because cargo locks the tests' folder during a build.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,21 +25,16 @@ type Call = (&'static str, &'static [&'static str]);
 /// The tasks that run first, before the parallel part.
 const FIRST: [Call; 4] = [("fmt", &[]), ("structure", &[]), ("book", &[]), ("clippy", &[])];
 /// The lane of tests in time.
-const TIMED: [Call; 7] = [
-    ("test", &[]),
-    ("allocations", &[]),
-    ("budget", &[]),
-    ("programs", &[]),
-    ("recipes", &["--ci"]),
-    ("namespace", &[]),
-    ("kernel", &[]),
-];
+const TIMED: [Call; 5] =
+    [("test", &[]), ("programs", &[]), ("recipes", &["--ci"]), ("namespace", &[]), ("kernel", &[])];
 /// The computing lane.
-const COMPUTING: [Call; 6] = [
+const COMPUTING: [Call; 8] = [
     ("loom", &[]),
     ("asan", &[]),
     ("fuzz", &["6"]),
     ("arm", &["--ci"]),
+    ("allocations", &[]),
+    ("budget", &[]),
     ("sim", &[]),
     ("doc", &[]),
 ];

@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::none;
+use super::test::OPTIONAL_TESTS;
 use crate::machine::{is_root, need_nightly, need_packages, need_root};
 use crate::run::{Runner, cargo, target_folder};
 
@@ -35,14 +36,14 @@ pub fn asan(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// Runs the criterion benchmarks.
 pub fn bench(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    runner.run(&mut cargo(["bench", "--workspace", "--benches"]))
+    runner.run(&mut cargo(["bench", "--benches"]))
 }
 
 /// Checks that a message between two devices allocates nothing. The build is that of the tests,
 /// because optimisation only removes allocations.
 pub fn allocations(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let bench = ["bench", "--workspace", "--bench", "allocations", "--profile", "dev"];
+    let bench = ["bench", "--bench", "allocations", "--profile", "dev"];
     runner.run(&mut cargo(bench))
 }
 
@@ -55,7 +56,7 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
         _ => bail!("unknown arguments {arguments:?}; allowed: keep, or none"),
     };
     need_packages(&["valgrind"], runner)?;
-    let mut bench = cargo(["bench", "--workspace", "--bench", "budget", "--profile", "dev"]);
+    let mut bench = cargo(["bench", "--bench", "budget", "--profile", "dev"]);
     let counted = [
         "urxe-stack",
         "urxe-device",
@@ -84,7 +85,7 @@ pub fn namespace(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let tests = ["on_the_wire", "interface_changes", "sharing", "soak", "cli", "forger"];
     // Built outside: the namespace has no network to fetch anything from.
     let named = tests.into_iter().flat_map(|test| ["--test", test]);
-    runner.run(&mut cargo(["test", "--workspace", "--no-run"].into_iter().chain(named)))?;
+    runner.run(&mut cargo(["test", "--no-run"].into_iter().chain(named)))?;
     for test in tests {
         // Skips tests that only print times, and those of `cargo xtask sharing`.
         runner.run(in_namespace(test).args([
@@ -106,7 +107,7 @@ pub(super) fn in_namespace(test: &str) -> Command {
     if !is_root() {
         command.arg("--map-root-user");
     }
-    command.args(["cargo", "test", "--workspace", "--test", test, "--", "--ignored"]);
+    command.args(["cargo", "test", "--test", test, "--", "--ignored"]);
     command.args(["--test-threads", "1"]);
     command
 }
@@ -127,13 +128,12 @@ pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
         _ => bail!("unknown arguments {arguments:?}; allowed: newest, then all, speed, or none"),
     };
     need_root("kernel", "network namespaces and the guests' images")?;
-    let features = ["--features", "urxe-tests/kernel-peers", "--test", "kernel_peers"];
-    let (mut setup, mut tests) =
-        (Command::new("tests/kernel/setup.sh"), cargo(["test", "--workspace"]));
+    let mut setup = Command::new("tests/kernel/setup.sh");
+    let mut tests = cargo(["test", "--features", OPTIONAL_TESTS, "--test", "kernel_peers"]);
     if is_newest {
         setup.args(["--kernel", "newest"]);
         tests.env("URXE_KERNEL_VERSIONS", "6.12,newest");
     }
     runner.run(&mut setup)?;
-    runner.run(tests.args(features).args(longer))
+    runner.run(tests.args(longer))
 }

@@ -46,7 +46,7 @@ pub fn long(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// each over sockets.
 pub fn forger(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let mut tests = cargo(["test", "--workspace", "--test", "forger", "--", "--nocapture"]);
+    let mut tests = cargo(["test", "--test", "forger", "--", "--nocapture"]);
     runner.run(tests.env("URXE_FORGED", "100000000"))?;
     runner.run(in_namespace("forger").arg("--nocapture").env("URXE_FORGED_SENT", "1000000"))
 }
@@ -55,7 +55,7 @@ pub fn forger(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// after each. Then lets 64 processes of an address exchange messages, each with each.
 pub fn sharing(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let tests = || cargo(["test", "--workspace", "--test", "sharing"]);
+    let tests = || cargo(["test", "--test", "sharing"]);
     runner.run(tests().env("URXE_SHARING_KILLS", "200"))?;
     let all_to_all = ["--", "--ignored", "--nocapture", "--test-threads", "1", "all_to_all"];
     runner.run(tests().args(all_to_all))
@@ -78,13 +78,13 @@ pub fn soak(arguments: &[String], runner: &mut Runner) -> Result<()> {
     need_root("soak", "network namespaces and mounts")?;
     need_packages(&["gcc", "iproute2", "util-linux"], runner)?;
     // Built outside: the namespace has no network to fetch anything from.
-    runner.run(&mut cargo(["test", "--workspace", "--test", "soak", "--no-run"]))?;
+    runner.run(&mut cargo(["test", "--test", "soak", "--no-run"]))?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--mount-proc"]);
     // Temporary files vanish with the namespace.
     let mount = "mount -t tmpfs none /mnt && TMPDIR=/mnt exec \"$@\"";
     command.args(["--fork", "--kill-child", "sh", "-c", mount, "sh"]);
-    command.args(["cargo", "test", "--workspace", "--test", "soak"]);
+    command.args(["cargo", "test", "--test", "soak"]);
     command.args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
     runner.run(command.env("URXE_SOAK_MINUTES", minutes.to_string()))
 }

@@ -196,8 +196,7 @@ fn archive(place: &Path, tree: &Path, name: &str, runner: &mut Runner) -> Result
 fn texts(built: &Path, prefix: &Path, runner: &mut Runner) -> Result<()> {
     let mut program = built.join(MANUAL);
     if !succeeds(&program, &["--help"]) {
-        let selected = ["build", "--workspace", "--bin", MANUAL];
-        runner.run(&mut cargo(selected))?;
+        runner.run(&mut cargo(["build", "--bin", MANUAL]))?;
         program = target_folder().join("debug").join(MANUAL);
     }
     runner.run(Command::new(program).arg(prefix).arg(commit("%cs")))

@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::none;
+use super::test::OPTIONAL_TESTS;
 use crate::machine::{is_root, need_packages, need_root};
 use crate::run::{Runner, cargo};
 
@@ -47,7 +48,7 @@ pub fn programs(arguments: &[String], runner: &mut Runner) -> Result<()> {
     };
     need_packages(&PACKAGES, runner)?;
     if longer.is_empty() {
-        let layouts = ["test", "--workspace", "--lib", "layout", "--", "--ignored"];
+        let layouts = ["test", "--lib", "layout", "--", "--ignored"];
         runner.run(&mut cargo(layouts))?;
     }
     tests(longer, runner)
@@ -56,8 +57,7 @@ pub fn programs(arguments: &[String], runner: &mut Runner) -> Result<()> {
 /// Runs the tests with additional arguments. As root, they get a separate loopback interface,
 /// because the programs would share the default device with all processes on 127.0.0.1.
 fn tests(more: &[&str], runner: &mut Runner) -> Result<()> {
-    const TESTS: [&str; 6] =
-        ["test", "--workspace", "--features", "urxe-tests/programs", "--test", "programs"];
+    const TESTS: [&str; 5] = ["test", "--features", OPTIONAL_TESTS, "--test", "programs"];
     if !is_root() {
         return runner.run(cargo(TESTS).args(more));
     }

@@ -29,7 +29,7 @@ const USAGE: &str = "allowed: [--speed] [--table] [--install] [--ci] [--built FO
                      [--path NAME=FOLDER] [NAME…]";
 
 /// The targets of the tests (`tests/src/process.rs`).
-const BUILD: [&str; 6] = ["--workspace", "--lib", "--bin", "urxe", "--example", "ping_pong"];
+const BUILD: [&str; 5] = ["--lib", "--bin", "urxe", "--example", "ping_pong"];
 
 /// The parsed arguments.
 #[derive(Default)]
