@@ -2,7 +2,7 @@
 //!
 //! Each task is a function in [`entries`] that runs ordinary commands ([`run`]). Each command is
 //! printed first, so that it can be repeated by hand. Builds with other compiler flags have
-//! separate target folders (`target/loom`, `target/asan`, `target/fuzz`), so that they do not
+//! separate target folders (`target/arm`, `target/asan`, `target/fuzz`), so that they do not
 //! invalidate each other. The other builds select targets of the workspace's default members.
 //! Selecting one package, or xtask as well, would change dependencies, and cargo would build most
 //! of them again.

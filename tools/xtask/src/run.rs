@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{self, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -153,6 +155,18 @@ pub fn root() -> PathBuf {
     root.pop();
     root.pop();
     root
+}
+
+/// Writes a shell script for cargo to start instead of a compiler. Returns its path.
+pub fn script(name: &str, command: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(target_folder())?;
+    let path = target_folder().join(name);
+    // A running cargo may start the script, so it changes only as a whole.
+    let written = target_folder().join(format!("{name}.{}", process::id()));
+    fs::write(&written, format!("#!/bin/sh\n{command}\n"))?;
+    fs::set_permissions(&written, Permissions::from_mode(0o755))?;
+    fs::rename(written, &path)?;
+    Ok(path)
 }
 
 /// Returns the folder of the builds.

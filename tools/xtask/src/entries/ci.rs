@@ -29,10 +29,10 @@ const TIMED: [Call; 5] =
     [("test", &[]), ("programs", &[]), ("recipes", &["--ci"]), ("namespace", &[]), ("kernel", &[])];
 /// The computing lane.
 const COMPUTING: [Call; 8] = [
-    ("loom", &[]),
-    ("asan", &[]),
     ("fuzz", &["6"]),
+    ("asan", &[]),
     ("arm", &["--ci"]),
+    ("loom", &[]),
     ("allocations", &[]),
     ("budget", &[]),
     ("sim", &[]),

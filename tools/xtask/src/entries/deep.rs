@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use super::none;
 use super::test::OPTIONAL_TESTS;
 use crate::machine::{is_root, need_nightly, need_packages, need_root};
-use crate::run::{Runner, cargo, target_folder};
+use crate::run::{Runner, cargo, script, target_folder};
 
 /// Runs the tests named `loom_…` under loom. A low optimisation level is used, because a higher one
 /// takes longer to compile than it saves.
@@ -16,8 +16,10 @@ pub fn loom(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let layers = ["urxe-memory", "urxe-device", "urxe-io", "urxe-stack"];
     let mut tests = cargo(["test"]);
     tests.args(layers.iter().flat_map(|layer| ["-p", layer])).args(["--lib", "loom_"]);
-    tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_folder().join("loom"));
-    runner.run(&mut tests)
+    // Only the workspace's crates have other code for loom. `RUSTFLAGS` would also build all their
+    // dependencies again.
+    let rustc = script("rustc-loom", "exec \"$@\" --cfg loom")?;
+    runner.run(tests.env("RUSTC_WORKSPACE_WRAPPER", rustc))
 }
 
 /// Runs the memory module's tests under AddressSanitizer.

@@ -1,12 +1,9 @@
 //! Formatting, structure, lints, documentation.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-
 use anyhow::{Result, bail};
 
 use super::none;
-use crate::run::{Runner, cargo, target_folder};
+use crate::run::{Runner, cargo, script, target_folder};
 use crate::structure::{
     crates, deny, environment, examples, has_deny, lines, links, modules, prose, public, publish,
     security, small, typos, typos_program,
@@ -128,9 +125,7 @@ pub fn doc(arguments: &[String], runner: &mut Runner) -> Result<()> {
     }
     runner.run(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     // Only rustdoc is unstable here. Cargo would build the dependencies again if it were, too.
-    let rustdoc = target_folder().join("rustdoc-unstable");
-    fs::write(&rustdoc, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;
-    fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
+    let rustdoc = script("rustdoc-unstable", "RUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"")?;
     let (own, others) = LAYERS.split_at(1);
     for (layers, features) in [(own, OPTIONAL_FEATURES), (others, "")] {
         let mut json = cargo(["doc", "--no-deps", "--features", features]);
