@@ -45,6 +45,12 @@ fn run_target(target: &str, seconds: u64, runner: &mut Runner) -> Result<()> {
     }
     // Optimising across crates takes longer than CI's fuzzing.
     command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    if seconds < SECONDS {
+        // So does much optimisation. Without any, a target takes minutes for its kept inputs.
+        command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+        command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+        command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    }
     // The backtrace of cargo-fuzz's own error would be the last lines of the log. It hides what the
     // compiler or the target wrote before.
     command.env("RUST_LIB_BACKTRACE", "0");
