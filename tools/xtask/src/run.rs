@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -88,6 +89,29 @@ impl Runner {
     /// Runs a command and counts its tests. The working directory is the workspace's root.
     pub fn run(&mut self, command: &mut Command) -> Result<()> {
         self.run_accepting(command, &[0])
+    }
+
+    /// Runs two commands at the same time. The output of the second one goes to a file first, and
+    /// follows that of the first one.
+    pub fn run_both(
+        &mut self,
+        first: &mut Command,
+        second: &mut Command,
+        file: &Path,
+    ) -> Result<()> {
+        let mut beside = Self {
+            tally: Tally::default(),
+            output: Box::new(File::create(file)?),
+            yields: self.yields,
+            incremental: self.incremental,
+        };
+        let (first, second) = thread::scope(|scope| {
+            let second = scope.spawn(|| beside.run(second));
+            (self.run(first), second.join())
+        });
+        self.tally.add(beside.tally);
+        self.output.write_all(&fs::read(file)?)?;
+        first.and(second.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
     /// Runs a command, of which any of the given exit statuses means success.

@@ -114,10 +114,10 @@ pub(super) fn in_namespace(test: &str) -> Command {
     command
 }
 
-/// Runs pairs with real kernels. With `newest`, the kernels are 6.12 and Debian's newest one,
-/// instead of 6.1 and 6.12. With `all`, runs the long pairs. With `speed`, compares the connection
-/// rates of urxe and the kernels. The set-up script installs its packages by name, and does nothing
-/// the second time.
+/// Runs pairs with real kernels, in two processes at the same time. With `newest`, the kernels are
+/// 6.12 and Debian's newest one, instead of 6.1 and 6.12. With `all`, runs the long pairs. With
+/// `speed`, compares the connection rates of urxe and the kernels. The set-up script installs its
+/// packages by name, and does nothing the second time.
 pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let mut words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let is_newest = words.first() == Some(&"newest");
@@ -131,11 +131,23 @@ pub fn kernel(arguments: &[String], runner: &mut Runner) -> Result<()> {
     };
     need_root("kernel", "network namespaces and the guests' images")?;
     let mut setup = Command::new("tests/kernel/setup.sh");
-    let mut tests = cargo(["test", "--features", OPTIONAL_TESTS, "--test", "kernel_peers"]);
+    let tests = |more: &[&str]| {
+        let mut tests = cargo(["test", "--features", OPTIONAL_TESTS, "--test", "kernel_peers"]);
+        if is_newest {
+            tests.env("URXE_KERNEL_VERSIONS", "6.12,newest");
+        }
+        tests.args(more);
+        tests
+    };
     if is_newest {
         setup.args(["--kernel", "newest"]);
-        tests.env("URXE_KERNEL_VERSIONS", "6.12,newest");
     }
     runner.run(&mut setup)?;
-    runner.run(tests.args(longer))
+    if !longer.is_empty() {
+        return runner.run(&mut tests(longer));
+    }
+    runner.run(&mut tests(&["--no-run"]))?;
+    // The processes have guests of their own, and a guest uses one processor.
+    let (mut pairs, mut others) = (tests(&["--", "urxe::"]), tests(&["--", "--skip", "urxe::"]));
+    runner.run_both(&mut pairs, &mut others, &target_folder().join("kernel-others.log"))
 }

@@ -59,3 +59,29 @@ fn only_the_accepted_statuses_are_a_success() {
     let killed = runner.run_accepting(Command::new("sh").args(["-c", "kill -9 $$"]), &[0, 3]);
     assert!(killed.is_err());
 }
+
+#[test]
+fn two_commands_at_once_count_as_both_and_fail_if_one_does() {
+    let file = target_folder().join(format!("run-both-{}.log", process::id()));
+    fs::create_dir_all(target_folder()).unwrap();
+    // Each waits for a file of the other, so one after the other they would fail.
+    let script = "touch $0.$1; for n in $(seq 500); do test -e $0.$2 && exit $3; sleep 0.02; done";
+    let command = |own: &str, other: &str, status: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{script}; exit 9")]).arg(&file).args([own, other, status]);
+        command
+    };
+    for (statuses, failed) in [(["0", "0"], 0), (["0", "1"], 1), (["1", "0"], 1)] {
+        let mut runner = Runner { output: Box::new(io::sink()), ..Runner::default() };
+        let (mut one, mut two) =
+            (command("one", "two", statuses[0]), command("two", "one", statuses[1]));
+        let result = runner.run_both(&mut one, &mut two, &file);
+        assert_eq!(result.is_err(), failed > 0, "{statuses:?}: {result:?}");
+        assert_eq!(runner.tally, Tally { passed: 2 - failed, failed });
+        assert!(fs::read_to_string(&file).unwrap().contains("\"two\" \"one\""));
+        for own in ["one", "two"] {
+            fs::remove_file(file.with_extension(format!("log.{own}"))).unwrap();
+        }
+    }
+    fs::remove_file(file).unwrap();
+}
