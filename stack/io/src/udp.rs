@@ -60,13 +60,8 @@ use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::{AtomicBool, Ordering};
 
-/// The most packets of a run.
-pub use urxe_types::port::MAX_RUN_SEGMENTS;
-/// The most bytes of a run. The system call takes up to 65,507 (the largest UDP payload of IPv4).
-/// But a run that exceeds 64 KiB with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN tag)
-/// exceeds the limit of the device. The kernel then segments the run, and the packets arrive
-/// unmerged even over loopback (measured).
-pub const MAX_RUN_BYTES: usize = 65_535 - 48 - 18;
+/// The limits of a run.
+pub use urxe_types::port::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS};
 
 /// How long a send waits for room in the socket's send buffer.
 const SEND_WAIT: Duration = Duration::from_millis(2);
@@ -247,7 +242,7 @@ impl UdpPort {
     }
 
     /// Returns the number of packets of `run` if the socket would accept it.
-    pub fn accepts(&self, run: &Run<'_>) -> Option<usize> {
+    pub fn accepts<T>(&self, run: &Run<'_, T>) -> Option<usize> {
         let is_possible = run.from == self.address
             && run.to.is_ipv4() == self.address.is_ipv4()
             && !self.is_address_missing();
@@ -276,7 +271,11 @@ impl UdpPort {
         write: impl FnOnce() -> Result<SendOutcome, E>,
     ) -> Result<SendOutcome, E> {
         self.show_sent(run);
-        let outcome = write()?;
+        write().inspect(|outcome| self.count_in_memory(*outcome, segments))
+    }
+
+    /// Counts a run that was sent through memory that another process shares.
+    pub fn count_in_memory(&self, outcome: SendOutcome, segments: usize) {
         match outcome {
             SendOutcome::Sent => {
                 self.counters.sent_in_memory.add(segments as u64);
@@ -284,7 +283,6 @@ impl UdpPort {
             }
             SendOutcome::Dropped => self.counters.memory_full.add(1),
         }
-        Ok(outcome)
     }
 
     fn count_sent(&self, segments: usize) {
@@ -529,7 +527,7 @@ fn with_icrcs<'b>(
 }
 
 /// Returns the number of packets of `run`, if it is within the limits.
-fn segments_within_limits(run: &Run<'_>) -> Option<usize> {
+fn segments_within_limits<T>(run: &Run<'_, T>) -> Option<usize> {
     let segments =
         if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
     let is_within =

@@ -195,10 +195,11 @@ impl Buffer {
         let src = self.locate(offset, dst.len())?;
         if self.checked {
             let len = dst.len();
-            return checked_copy::read(src, dst).map_err(|_| BufferError::Gone { offset, len });
+            return checked_copy::read(src, dst.into())
+                .map_err(|_| BufferError::Gone { offset, len });
         }
         // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
-        unsafe { copy::read(src, dst) };
+        unsafe { copy::read(src, copy::as_atomics(dst)) };
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 
 use super::copy::copy_shared;
 use super::error::Fault;
+use super::write_only::WriteOnly;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
@@ -51,8 +52,8 @@ enum Direction {
 }
 
 /// Copies `dst.len()` bytes from `src`, which may be unmapped.
-pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), CheckedCopyError> {
-    // SAFETY: `dst` is ours to write, and `src` is only read, by the kernel.
+pub(super) fn read(src: *const u8, dst: WriteOnly<'_>) -> Result<(), CheckedCopyError> {
+    // SAFETY: `dst` may be written, and `src` is only read, by the kernel.
     let outcome = unsafe {
         process_vm(Direction::FromTarget, dst.as_mut_ptr(), [(src.cast_mut(), dst.len())])
     };
@@ -249,7 +250,7 @@ pub(super) fn make_present(addr: *mut u8, len: usize, write: bool) -> Result<(),
 }
 
 fn probe_read(page: *mut u8) -> Result<(), PopulateError> {
-    read(page, &mut [0]).map_err(|_| populate_error(page))
+    read(page, WriteOnly::from(&mut [0])).map_err(|_| populate_error(page))
 }
 
 fn probe_write(page: *mut u8) -> Result<(), PopulateError> {

@@ -76,6 +76,23 @@ pub fn copy_shared(src: &[AtomicU8], dst: &mut [u8]) {
     unsafe { opaque_copy(dst.as_mut_ptr(), src.as_ptr().cast(), dst.len()) };
 }
 
+/// Copies private bytes to memory that another process can read and change at any time.
+///
+/// # Panics
+/// If the lengths differ.
+pub(super) fn copy_private(src: &[u8], dst: &[AtomicU8]) {
+    assert_eq!(src.len(), dst.len(), "a copy of another length");
+    // SAFETY: both are as long. Atomics may be changed through a shared reference.
+    unsafe { opaque_copy(dst.as_ptr().cast_mut().cast(), src.as_ptr(), src.len()) };
+}
+
+/// Returns private bytes as atomics.
+pub(super) fn as_atomics(bytes: &mut [u8]) -> &[AtomicU8] {
+    // SAFETY: `AtomicU8` has the size, the alignment and the values of `u8`. The reference is
+    // exclusive, so all accesses during its life are atomic, or opaque copies.
+    unsafe { &*(std::ptr::from_mut(bytes) as *const [AtomicU8]) }
+}
+
 /// Whether an 8-byte atomic load is a plain load. On other machines the load may be a
 /// compare-and-swap, which fails on read-only pages.
 const WIDE: bool = cfg!(target_pointer_width = "64");
@@ -85,31 +102,28 @@ const WIDE: bool = cfg!(target_pointer_width = "64");
 /// # Safety
 /// `[src, src + dst.len())` is mapped and readable for the whole call, and no mutable reference
 /// covers any of it.
-pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
+pub(super) unsafe fn read(src: *const u8, dst: &[AtomicU8]) {
     let from = src.cast_mut();
     // SAFETY: the caller's promise, and the alignment that each arm tests. The atomics are only
     // loaded from, which up to the size of a pointer never needs permission to write.
     unsafe {
-        match dst {
-            [] => {}
-            [byte] => *byte = AtomicU8::from_ptr(from).load(Ordering::Acquire),
-            [_, _] if src.cast::<u16>().is_aligned() => {
-                dst.copy_from_slice(
-                    &AtomicU16::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes(),
-                );
+        match dst.len() {
+            0 => {}
+            1 => copy_private(&[AtomicU8::from_ptr(from).load(Ordering::Acquire)], dst),
+            2 if src.cast::<u16>().is_aligned() => {
+                let word = AtomicU16::from_ptr(from.cast()).load(Ordering::Acquire);
+                copy_private(&word.to_ne_bytes(), dst);
             }
-            [_, _, _, _] if src.cast::<u32>().is_aligned() => {
-                dst.copy_from_slice(
-                    &AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes(),
-                );
+            4 if src.cast::<u32>().is_aligned() => {
+                let word = AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire);
+                copy_private(&word.to_ne_bytes(), dst);
             }
-            [_, _, _, _, _, _, _, _] if WIDE && src.cast::<u64>().is_aligned() => {
-                dst.copy_from_slice(
-                    &AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes(),
-                );
+            8 if WIDE && src.cast::<u64>().is_aligned() => {
+                let word = AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire);
+                copy_private(&word.to_ne_bytes(), dst);
             }
-            _ => {
-                opaque_copy(dst.as_mut_ptr(), src, dst.len());
+            len => {
+                opaque_copy(dst.as_ptr().cast_mut().cast(), src, len);
                 // A later read must not return older bytes than this read.
                 fence(Ordering::Acquire);
             }

@@ -92,6 +92,7 @@ mod atomic_helper;
 mod buffer;
 mod checked_copy;
 mod copy;
+
 mod device_memory;
 mod error;
 mod fast;
@@ -106,6 +107,7 @@ mod slot;
 mod slot_allocator;
 mod table;
 mod window;
+mod write_only;
 mod zeroed;
 
 pub use advise::{Advice, AdviseError, AdviseRange};
@@ -125,6 +127,7 @@ pub use urxe_types::access::{Access, Accessor, Bind, MwType, inc_rkey};
 pub use urxe_types::ids::{DmId, PdId};
 pub use urxe_types::limits::MemoryLimits;
 use urxe_wire::{Lkey, Rkey};
+pub use write_only::WriteOnly;
 pub use zeroed::zeroed;
 
 /// The description of a registered region. The region may be deregistered in the meantime.

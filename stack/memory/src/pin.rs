@@ -10,6 +10,7 @@ use super::error::{AccessError, Fault};
 use super::layout::{AccessScope, Region};
 use super::slot::Slot;
 use super::table::describe;
+use super::write_only::WriteOnly;
 use super::{Access, Accessor, Memory, Mr, checked_copy, copy, persistence};
 use rustix::mm::MsyncFlags;
 use std::sync::atomic::{Ordering, fence};
@@ -184,18 +185,19 @@ impl<'m> Pin<'m> {
     /// # Errors
     /// [`Fault::OutOfBounds`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`], after
     /// which `dst` holds any mixture.
-    pub fn read(&self, addr: u64, dst: &mut [u8]) -> Result<(), Fault> {
+    pub fn read<'a>(&self, addr: u64, dst: impl Into<WriteOnly<'a>>) -> Result<(), Fault> {
+        let dst = dst.into();
         self.check_bounds(addr, dst.len() as u64)?;
         let total = dst.len();
         self.each_run(addr, total, |at, done, len| {
-            let dst = &mut dst[done..done + len];
+            let dst = dst.slice(done..done + len);
             if self.region().checked {
                 return checked_copy::read(at, dst)
                     .map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
             // SAFETY: the run is inside the region, which stays mapped and readable while it is
             // pinned.
-            unsafe { copy::read(at, dst) };
+            unsafe { copy::read(at, dst.atomics()) };
             Ok(())
         })
     }

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use urxe_device::device::{Device, ReceiveScratch};
-use urxe_types::port::{Datagrams, Run, SendOutcome, Transmit};
+use urxe_types::port::{Datagrams, MAX_RUN_BYTES, Run, SendInMemory, SendOutcome, Transmit};
+use urxe_types::qpn::MANAGEMENT_SLOT;
 use urxe_types::time::Time;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{IcrcSeed, PacketView, Qpn, ROCE_PORT};
@@ -119,14 +120,63 @@ struct State {
 pub struct Wire {
     state: Mutex<State>,
     scratch: Mutex<ReceiveScratch>,
-    is_shared: bool,
+    /// The room for runs in memory; empty without such memory.
+    room: Box<[AtomicU8]>,
 }
 
 impl Transmit for Wire {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
+        self.append(run, |bytes| bytes.extend_from_slice(run.bytes));
+        SendOutcome::Sent
+    }
+
+    fn with_memory(
+        &self,
+        _: &IpAddr,
+        to: &IpAddr,
+        peer_slot: u8,
+        send: &mut dyn for<'m> FnMut(&mut (dyn SendInMemory<'m> + 'm)),
+    ) -> bool {
+        let is_in_memory =
+            !self.room.is_empty() && !to.is_multicast() && peer_slot != MANAGEMENT_SLOT;
+        if is_in_memory {
+            send(&mut Memory(self));
+        }
+        is_in_memory
+    }
+}
+
+/// A path through memory that another process can change.
+struct Memory<'w>(&'w Wire);
+
+impl<'w> SendInMemory<'w> for Memory<'w> {
+    /// Each third run finds no room.
+    fn room(&mut self) -> Option<&'w [AtomicU8]> {
+        (!self.0.len().is_multiple_of(3)).then_some(&*self.0.room)
+    }
+
+    fn transmit_room(&mut self, run: &Run<'_, AtomicU8>) -> SendOutcome {
+        self.0.append(run, |bytes| {
+            // Whatever the other process stores there does not matter to the sender.
+            bytes.extend(run.bytes.iter().map(|byte| byte.swap(0xee, Ordering::Relaxed)));
+        });
+        SendOutcome::Sent
+    }
+
+    fn transmit(&mut self, run: &Run<'_>) -> SendOutcome {
+        self.0.transmit(run)
+    }
+
+    fn is_receiver_congested(&mut self) -> bool {
+        false
+    }
+}
+
+impl Wire {
+    fn append<T>(&self, run: &Run<'_, T>, copy: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
         let mut bytes = state.spare.pop().unwrap_or_else(|| Vec::with_capacity(1 << 16));
-        bytes.extend_from_slice(run.bytes);
+        copy(&mut bytes);
         state.waiting.push_back(PacketRun {
             from: run.from,
             from_port: run.from_port,
@@ -136,11 +186,8 @@ impl Transmit for Wire {
             hop_limit: run.hop_limit,
             traffic_class: run.traffic_class,
         });
-        SendOutcome::Sent
     }
-}
 
-impl Wire {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no test panics in here")
     }
@@ -174,9 +221,10 @@ impl Wire {
         self.len() == 0
     }
 
-    /// Lets runs arrive in memory that another process can change.
+    /// Lets runs be built, and arrive, in memory that another process can change.
     pub fn set_shared(&mut self, is_shared: bool) {
-        self.is_shared = is_shared;
+        let len = if is_shared { MAX_RUN_BYTES } else { 0 };
+        self.room = std::iter::repeat_with(AtomicU8::default).take(len).collect();
     }
 
     /// Delivers a run to a device.
@@ -186,7 +234,7 @@ impl Wire {
     pub fn deliver(&self, device: &Device, now: Time, run: &PacketRun) {
         let mut scratch = self.scratch.lock().expect("no test panics in here");
         let datagrams = run.datagrams();
-        if !self.is_shared {
+        if self.room.is_empty() {
             return device.receive(now, &datagrams, &mut scratch);
         }
         let shared: Vec<AtomicU8> = run.bytes.iter().copied().map(AtomicU8::new).collect();

@@ -302,9 +302,9 @@ impl Device {
     }
 
     /// Handles datagrams that never left the memory of this host. Their ICRCs are not checked,
-    /// because the sender may have written zeros ([`Transmit::transmit_in_memory`]).
+    /// because the sender may have written zeros ([`SendInMemory`]).
     ///
-    /// [`Transmit::transmit_in_memory`]: urxe_types::port::Transmit::transmit_in_memory
+    /// [`SendInMemory`]: urxe_types::port::SendInMemory
     pub fn receive_in_memory(
         &self,
         now: Time,

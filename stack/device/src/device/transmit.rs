@@ -76,14 +76,14 @@ use crate::path::acks::Ack;
 use crate::path::admission_queue::AdmissionQueue;
 use crate::path::ecn::Cnp;
 use crate::path::ready::ReadyLink;
-use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
+use crate::path::run::{RunBuffer, RunBytes, run_memory};
 use crate::path::scheduler::{Scheduler, TransmitStatus, Turn, TurnQueues, TurnSource};
 use crate::path::window::Credit;
-use crate::path::{Path, PathKey, Route, Sender};
+use crate::path::{Path, PathKey, Route, Sender, Waiting};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::context::QpContext;
-use urxe_types::port::{Run, SendOutcome, Transmit};
+use urxe_types::port::{MAX_RUN_BYTES, Run, SendInMemory, SendOutcome, Transmit};
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{lock, try_lock};
 use urxe_types::time::Time;
@@ -241,28 +241,66 @@ impl Device {
         call: &mut TransmitCall<'_>,
     ) {
         let (now, port) = (call.now, call.port);
-        let Sender { route, run, queues, acks, cnps } = sender;
-        let Some(route) = *route else {
+        let Sender { route, run, waiting } = sender;
+        let Some(route) = route else {
             // The path is closed, because no queue pair uses it.
             // ACKs and CNPs that other threads leave here meanwhile stay: `Path::open` drops them.
-            self.requeue_moved(path_index, path, &mut queues.ready, now);
+            self.requeue_moved(path_index, path, &mut waiting.queues.ready, now);
             return;
         };
         if run.is_none() {
-            *run = RunBuffer::new(route.icrc).ok();
+            *run = run_memory().ok();
         }
-        let Some(run) = run else {
-            // The system has no memory for the buffer. The queue pairs stay listed, and a later
-            // call tries again.
+        let Some(memory) = run else {
+            // The system has no memory for runs. The queue pairs stay listed, and a later call
+            // tries again.
             return self.ready_paths.push(path_index, &path.link);
         };
-        // By reference, because copies of addresses cost more than the call.
         let PathKey { local, peer, peer_slot, .. } = &route.key;
-        let is_in_memory = port.is_in_memory(local, peer, *peer_slot);
-        run.prepare(self.max_run_segments.min(port.max_run_segments()), is_in_memory);
-        let check_receiver =
-            || path.pacer.check_receiver(now, || port.is_receiver_congested(*peer, *peer_slot));
-        check_receiver();
+        let max_segments = self.max_run_segments.min(port.max_run_segments());
+        let is_in_memory = port.with_memory(local, peer, *peer_slot, &mut |outlet| {
+            let run = RunBuffer::new(memory, max_segments, None);
+            self.drain_to_memory(path_index, path, route, run, waiting, call, outlet);
+        });
+        if !is_in_memory {
+            let run = RunBuffer::new(memory, max_segments, Some(&route.icrc));
+            self.drain_to(path_index, path, route, run, waiting, call, Outlet::Port(port));
+        }
+    }
+
+    /// Does the work of [`drain`](Self::drain) for a path that stays in memory.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "as `drain_to`")]
+    fn drain_to_memory<'b, 'm: 'b>(
+        &self,
+        path_index: u32,
+        path: &Path,
+        route: &Route,
+        run: RunBuffer<'b>,
+        waiting: &mut Waiting,
+        call: &mut TransmitCall<'_>,
+        outlet: &mut (dyn SendInMemory<'m> + 'm),
+    ) {
+        self.drain_to(path_index, path, route, run, waiting, call, Outlet::Memory(outlet));
+    }
+
+    /// Does the work of [`drain`](Self::drain) for an open path. Uses no port but `outlet`.
+    #[inline(always)] // for each kind of outlet
+    #[expect(clippy::too_many_arguments, reason = "the state of one call, in two places")]
+    fn drain_to<'b, 'm: 'b>(
+        &self,
+        path_index: u32,
+        path: &Path,
+        route: &Route,
+        mut run: RunBuffer<'b>,
+        waiting: &mut Waiting,
+        call: &mut TransmitCall<'_>,
+        mut outlet: Outlet<'_, 'm>,
+    ) {
+        let now = call.now;
+        let (run, outlet) = (&mut run, &mut outlet);
+        let Waiting { queues, acks, cnps } = waiting;
+        outlet.check_receiver(path, route, now);
         self.take_blocked_at_post(path, queues.admission(Credit::Send));
         let mut scheduler = Scheduler::begin(queues, call.budget_bytes);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
@@ -277,6 +315,7 @@ impl Device {
                 Credit::ReadResponse => context.path.window.admits_read(1),
             });
             let Some(turn) = turn else { break };
+            outlet.give_room(run);
             let (before, packets_before) = (run.len(), run.count());
             let status = self.fill(&turn, run, &mut context);
             let cost = PACKET_COST * (run.count() - packets_before).max(1) as u64;
@@ -285,8 +324,8 @@ impl Device {
                 debug_assert!(!run.is_empty(), "the round would not end");
                 context.pins.clear();
                 context.commit();
-                self.send(run, &route, port);
-                check_receiver();
+                self.send(run, route, outlet);
+                outlet.check_receiver(path, route, now);
             }
         }
         context.pins.clear();
@@ -297,9 +336,9 @@ impl Device {
         path.acks.take(acks);
         path.cnps.take(cnps);
         if !(acks.is_empty() && cnps.is_empty()) {
-            self.append_control_packets(acks, cnps, run, &route, port);
+            self.append_control_packets(acks, cnps, run, route, outlet);
         }
-        self.send(run, &route, port);
+        self.send(run, route, outlet);
         // For threads that post, and for threads that receive: see the module.
         let has_window_waiters = !queues.admission(Credit::Send).is_empty();
         path.has_window_waiters.store(has_window_waiters, Ordering::Relaxed);
@@ -316,19 +355,19 @@ impl Device {
         &self,
         acks: &mut Vec<Ack>,
         cnps: &mut Vec<Cnp>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
         route: &Route,
-        port: &dyn Transmit,
+        outlet: &mut Outlet<'_, '_>,
     ) {
         for ack in acks.drain(..) {
             if !run.takes(Ack::LEN) {
-                self.send(run, route, port);
+                self.send(run, route, outlet);
             }
             run.append_ack(ack);
         }
         for cnp in cnps.drain(..) {
             if !run.takes(Cnp::LEN) {
-                self.send(run, route, port);
+                self.send(run, route, outlet);
             }
             cnp.append_to(run);
             self.counters.add(Counter::CnpSent);
@@ -409,7 +448,7 @@ impl Device {
     fn fill<'d>(
         &'d self,
         turn: &Turn,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
         context: &mut QpContext<'d>,
     ) -> TransmitStatus {
         let index = turn.index;
@@ -466,27 +505,68 @@ impl Device {
     }
 
     /// Sends the run, if it has packets.
-    fn send(&self, run: &mut RunBuffer, route: &Route, port: &dyn Transmit) {
+    fn send(&self, run: &mut RunBuffer<'_>, route: &Route, outlet: &mut Outlet<'_, '_>) {
         if run.is_empty() {
             return;
         }
-        let packets = Run {
-            from: route.key.local,
-            from_port: route.source_port,
-            to: route.key.peer,
-            bytes: run.bytes(),
-            segment_size: run.segment_size(),
-            traffic_class: route.key.traffic_class,
-            hop_limit: route.key.hop_limit,
-        };
-        let outcome = match run.is_in_memory() {
-            true => port.transmit_in_memory(&packets),
-            false => port.transmit(&packets),
+        let outcome = match (run.bytes(), outlet) {
+            (RunBytes::Room(bytes), Outlet::Memory(memory)) => {
+                memory.transmit_room(&packets(run, route, bytes))
+            }
+            (RunBytes::Private(bytes), Outlet::Memory(memory)) => {
+                memory.transmit(&packets(run, route, bytes))
+            }
+            (RunBytes::Private(bytes), Outlet::Port(port)) => {
+                port.transmit(&packets(run, route, bytes))
+            }
+            (RunBytes::Room(_), Outlet::Port(_)) => SendOutcome::Dropped, // ports have no room
         };
         match outcome {
             SendOutcome::Sent => self.counters.add_many(Counter::SentPkts, run.count() as u64),
             SendOutcome::Dropped => self.counters.add_many(Counter::SendErr, run.count() as u64),
         }
         run.clear();
+    }
+}
+
+/// The way that the runs of a path take in one call.
+enum Outlet<'o, 'm> {
+    Port(&'o dyn Transmit),
+    Memory(&'o mut (dyn SendInMemory<'m> + 'm)),
+}
+
+impl<'m> Outlet<'_, 'm> {
+    /// Gives room to a run in memory that begins.
+    #[inline]
+    fn give_room<'b>(&mut self, run: &mut RunBuffer<'b>)
+    where
+        'm: 'b,
+    {
+        if let Self::Memory(memory) = self
+            && run.lacks_room()
+            && let Some(room) = memory.room()
+        {
+            run.set_room(room);
+        }
+    }
+
+    /// Lets the pacer of the path look at the receiver, if that is due.
+    fn check_receiver(&mut self, path: &Path, route: &Route, now: Time) {
+        path.pacer.check_receiver(now, || match self {
+            Self::Port(port) => port.is_receiver_congested(route.key.peer, route.key.peer_slot),
+            Self::Memory(memory) => memory.is_receiver_congested(),
+        });
+    }
+}
+
+fn packets<'r, T>(run: &RunBuffer<'_>, route: &Route, bytes: &'r [T]) -> Run<'r, T> {
+    Run {
+        from: route.key.local,
+        from_port: route.source_port,
+        to: route.key.peer,
+        bytes,
+        segment_size: run.segment_size(),
+        traffic_class: route.key.traffic_class,
+        hop_limit: route.key.hop_limit,
     }
 }

@@ -41,7 +41,7 @@ impl Cnp {
     pub const LEN: usize = Bth::LEN + RESERVED_LEN + ICRC_LEN;
 
     /// Appends the packet to a run that [takes](RunBuffer::takes) it.
-    pub fn append_to(self, run: &mut RunBuffer) {
+    pub fn append_to(self, run: &mut RunBuffer<'_>) {
         let bth =
             Bth { pkey: self.pkey, becn: true, ..Bth::new(Opcode::Cnp, self.to, Psn::masked(0)) };
         let appended: Result<(), std::convert::Infallible> =

@@ -43,7 +43,7 @@ use self::coalescer::SendCoalescer;
 use self::ecn::{Cnp, CnpList};
 use self::pacer::{Pacer, ResponsePacer};
 use self::ready::{ReadyLink, ReadyList};
-use self::run::RunBuffer;
+use self::run::RunMemory;
 use self::scheduler::TurnQueues;
 pub use self::window::EARLY_TIMEOUT_MIN;
 use self::window::Window;
@@ -107,8 +107,14 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     pub route: Option<Route>,
-    /// The run being built. Allocated when the path first sends.
-    pub run: Option<RunBuffer>,
+    /// The memory of runs. Allocated when the path first sends.
+    pub run: Option<RunMemory>,
+    pub waiting: Waiting,
+}
+
+/// The queue pairs and packets that wait at a path for their turns.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
     pub queues: TurnQueues,
     /// Acknowledgements taken off the path's list.
     pub acks: Vec<Ack>,

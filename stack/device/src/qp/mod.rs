@@ -486,7 +486,7 @@ impl Qp {
 
     /// Appends packets to `run`.
     #[inline(always)]
-    pub fn transmit(&mut self, cx: &mut QpContext<'_>, run: &mut RunBuffer) -> TransmitStatus {
+    pub fn transmit(&mut self, cx: &mut QpContext<'_>, run: &mut RunBuffer<'_>) -> TransmitStatus {
         let sent = self.service.transmit(&mut self.core, cx, run);
         self.check_outcome(cx);
         self.select_path(cx);

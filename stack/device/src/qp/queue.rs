@@ -14,7 +14,7 @@ use super::work_request::{
     AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge,
 };
 use crate::cq::PolledSends;
-use urxe_memory::{PdId, Pins};
+use urxe_memory::{PdId, Pins, WriteOnly};
 use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::sync::Arc;
 
@@ -197,11 +197,11 @@ impl SendQueue {
         pins: &mut Pins<'_>,
         pd: PdId,
         offset: u64,
-        to: &mut [u8],
+        to: WriteOnly<'_>,
     ) -> Result<(), LocalFault> {
         if self.wqe(position).is_inline() {
             let start = offset as usize;
-            to.copy_from_slice(&self.inline_data(position)[start..start + to.len()]);
+            to.copy_from(&self.inline_data(position)[start..start + to.len()]);
             return Ok(());
         }
         gather(pins, pd, self.sges(position), offset, to)

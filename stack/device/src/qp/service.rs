@@ -91,7 +91,7 @@ pub(super) trait SendHalf {
         &mut self,
         _qp: &mut QpCore,
         _cx: &mut QpContext<'_>,
-        _run: &mut RunBuffer,
+        _run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         TransmitStatus::Idle
     }
@@ -188,7 +188,7 @@ pub(super) trait ReceiveHalf {
         &mut self,
         _qp: &mut QpCore,
         _cx: &mut QpContext<'_>,
-        _run: &mut RunBuffer,
+        _run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         TransmitStatus::Idle
     }
@@ -247,7 +247,7 @@ pub(super) trait TransportService {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus;
 
     /// Queues a send work request. The caller has checked the state and the type of the queue pair.
@@ -316,7 +316,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         if !self.receive.has_responses() {
             return self.send.transmit(qp, cx, run);

@@ -1,6 +1,6 @@
 //! Copies between packets and the scatter-gather lists of work requests.
 
-use urxe_memory::{Access, AccessError, Fault, PdId, Pins};
+use urxe_memory::{Access, AccessError, Fault, PdId, Pins, WriteOnly};
 
 use super::work_request::Sge;
 use urxe_wire::Payload;
@@ -25,12 +25,12 @@ pub(crate) fn gather(
     pd: PdId,
     sges: &[Sge],
     offset: u64,
-    to: &mut [u8],
+    to: WriteOnly<'_>,
 ) -> Result<(), LocalFault> {
     let mut done = 0;
     each_piece(sges, offset, to.len(), |sge, at, len| {
         let pin = pins.access(sge.lkey.0, pd, Access::empty(), at, len as u64)?;
-        pin.read(at, &mut to[done..done + len])?;
+        pin.read(at, to.slice(done..done + len))?;
         done += len;
         Ok(())
     })

@@ -75,7 +75,7 @@ impl Requester {
         payload_len: usize,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> Appended {
         let len = packet_len(packet.bth.opcode, payload_len);
         if let Some(stop) = cx.rejects(run, len) {
@@ -141,7 +141,7 @@ impl Requester {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
             let begins = self.sent == 0;
@@ -180,7 +180,7 @@ impl Requester {
         wqe: &SendWqe,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
         let packets = wqe.length.div_ceil(mtu).max(1);
@@ -211,7 +211,7 @@ impl Requester {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
             if qp.send_failed || qp.cq_overrun || !self.wants_to_send(cx.now) {
@@ -239,7 +239,7 @@ impl Requester {
         qkey: QKey,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> Option<TransmitStatus> {
         // A privileged Q_Key in a work request means the Q_Key of the queue pair (IBTA vol. 1,
         // 10.2.5).
@@ -289,7 +289,7 @@ impl SendHalf for Requester {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         match (qp.qp_type.is_datagram(), qp.state) {
             (true, QpState::Rts) => self.send_datagrams(qp, cx, run),

@@ -1,13 +1,16 @@
 //! Paths that stay in the memory of the host: packets without ICRCs.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use urxe_types::port::{Run, SendOutcome, Transmit};
+use urxe_types::port::{MAX_RUN_BYTES, Run, SendInMemory, SendOutcome, Transmit};
 use urxe_types::rng::Rng;
 use urxe_wire::packet::ICRC_LEN;
 
 use super::source_ports::host;
 use super::*;
+use urxe_test_support::host::poll;
 
 /// A port with one path in memory: between A and B, to slot 0.
 struct Memory {
@@ -16,13 +19,24 @@ struct Memory {
     /// Whether the path leaves the memory between the question and the run.
     is_lost: AtomicBool,
     lost: AtomicUsize,
+    /// The room for runs; empty for a path whose runs are copied.
+    room: Box<[AtomicU8]>,
+    /// The runs that were built in the room.
+    built: AtomicUsize,
 }
 
 impl Memory {
     fn new() -> Self {
         let flag = |is_set| AtomicBool::new(is_set);
-        let (wire, lost) = (Wire::default(), AtomicUsize::new(0));
-        Self { wire, is_open: flag(true), is_lost: flag(false), lost }
+        let count = || AtomicUsize::new(0);
+        let (wire, room) = (Wire::default(), Box::default());
+        let (is_open, is_lost) = (flag(true), flag(false));
+        Self { wire, is_open, is_lost, lost: count(), room, built: count() }
+    }
+
+    fn with_room() -> Self {
+        let room = std::iter::repeat_with(AtomicU8::default).take(MAX_RUN_BYTES).collect();
+        Self { room, ..Self::new() }
     }
 
     /// Returns the runs of `from` with whether each packet lacks its ICRC.
@@ -43,16 +57,47 @@ impl Transmit for Memory {
         self.wire.transmit(run)
     }
 
-    fn is_in_memory(&self, _: &IpAddr, _: &IpAddr, peer_slot: u8) -> bool {
-        peer_slot == 0 && self.is_open.load(Ordering::Relaxed)
+    fn with_memory(
+        &self,
+        _: &IpAddr,
+        _: &IpAddr,
+        peer_slot: u8,
+        send: &mut dyn for<'m> FnMut(&mut (dyn SendInMemory<'m> + 'm)),
+    ) -> bool {
+        let is_in_memory = peer_slot == 0 && self.is_open.load(Ordering::Relaxed);
+        if is_in_memory {
+            send(&mut &*self);
+        }
+        is_in_memory
+    }
+}
+
+impl<'m> SendInMemory<'m> for &'m Memory {
+    fn room(&mut self) -> Option<&'m [AtomicU8]> {
+        (!self.room.is_empty()).then_some(&*self.room)
     }
 
-    fn transmit_in_memory(&self, run: &Run<'_>) -> SendOutcome {
+    /// The other process overwrites the room at once.
+    fn transmit_room(&mut self, run: &Run<'_, AtomicU8>) -> SendOutcome {
+        self.built.fetch_add(1, Ordering::Relaxed);
+        let bytes: Vec<_> =
+            run.bytes.iter().map(|byte| byte.swap(0xee, Ordering::Relaxed)).collect();
+        let Run { from, from_port, to, segment_size, traffic_class, hop_limit, .. } = *run;
+        let bytes = &bytes;
+        let run = Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit };
+        self.transmit(&run)
+    }
+
+    fn transmit(&mut self, run: &Run<'_>) -> SendOutcome {
         if self.is_lost.load(Ordering::Relaxed) {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return SendOutcome::Dropped;
         }
         self.wire.transmit(run)
+    }
+
+    fn is_receiver_congested(&mut self) -> bool {
+        false
     }
 }
 
@@ -87,40 +132,71 @@ fn write(a: &Host, b: &Host, len: u32) {
 
 #[test]
 fn packets_in_memory_have_no_icrc_and_only_the_memory_takes_them() {
-    let (a, b, _) = pair();
-    let port = Memory::new();
-    write(&a, &b, 10_000);
-    let sent = port.take(&a);
-    assert!(sent.iter().all(|(_, lacks_icrc)| *lacks_icrc));
-    // As packets from a wire, they are damaged.
-    let mut scratch = ReceiveScratch::default();
-    let mut packets = 0;
-    for (run, _) in &sent {
-        packets += run.segments().count() as u64;
-        b.device.receive(b.clock.now(), &run.datagrams(), &mut scratch);
+    for port in [Memory::new(), Memory::with_room()] {
+        let (a, b, _) = pair();
+        write(&a, &b, 10_000);
+        let sent = port.take(&a);
+        assert!(sent.iter().all(|(_, lacks_icrc)| *lacks_icrc));
+        let built = if port.room.is_empty() { 0 } else { sent.len() };
+        assert_eq!(port.built.load(Ordering::Relaxed), built);
+        // As packets from a wire, they are damaged.
+        let mut scratch = ReceiveScratch::default();
+        let mut packets = 0;
+        for (run, _) in &sent {
+            packets += run.segments().count() as u64;
+            b.device.receive(b.clock.now(), &run.datagrams(), &mut scratch);
+        }
+        assert_eq!(b.counter(Counter::DropIcrc), packets);
+        assert_eq!(b.counter(Counter::RcvdPkts), 0);
+        deliver(&b, &sent);
+        exchange(&a, &b, &port);
+        assert_eq!(a.statuses(), [WcStatus::Success]);
+        assert_eq!(b.bytes(0, 10_000), vec![7; 10_000]);
     }
-    assert_eq!(b.counter(Counter::DropIcrc), packets);
-    assert_eq!(b.counter(Counter::RcvdPkts), 0);
-    deliver(&b, &sent);
-    exchange(&a, &b, &port);
-    assert_eq!(a.statuses(), [WcStatus::Success]);
-    assert_eq!(b.bytes(0, 10_000), vec![7; 10_000]);
 }
 
 #[test]
 fn a_run_that_the_memory_loses_is_repeated_over_the_wire() {
-    let (a, b, _) = pair();
-    let port = Memory::new();
-    port.is_lost.store(true, Ordering::Relaxed);
-    write(&a, &b, 3000);
-    assert!(port.take(&a).is_empty());
-    assert!(port.lost.load(Ordering::Relaxed) > 0);
-    assert!(a.counter(Counter::SendErr) > 0);
-    port.is_open.store(false, Ordering::Relaxed);
-    a.clock.set(a.device.next_deadline().unwrap());
-    a.device.handle_timeouts(a.clock.now());
-    exchange(&a, &b, &port);
-    assert_eq!((a.statuses(), b.bytes(0, 3000)), (vec![WcStatus::Success], vec![7; 3000]));
+    for port in [Memory::new(), Memory::with_room()] {
+        let (a, b, _) = pair();
+        port.is_lost.store(true, Ordering::Relaxed);
+        write(&a, &b, 3000);
+        assert!(port.take(&a).is_empty());
+        assert!(port.lost.load(Ordering::Relaxed) > 0);
+        assert!(a.counter(Counter::SendErr) > 0);
+        port.is_open.store(false, Ordering::Relaxed);
+        a.clock.set(a.device.next_deadline().unwrap());
+        a.device.handle_timeouts(a.clock.now());
+        exchange(&a, &b, &port);
+        assert_eq!((a.statuses(), b.bytes(0, 3000)), (vec![WcStatus::Success], vec![7; 3000]));
+    }
+}
+
+#[test]
+fn runs_in_room_are_the_same_as_copied_ones() {
+    let sent = [Memory::new(), Memory::with_room()].map(|port| {
+        let (a, b, _) = pair();
+        a.write(0, &(0..200_000_u32).map(|at| at as u8).collect::<Vec<_>>());
+        let mut runs = Vec::new();
+        // Whole runs, pads, several messages in a run, inline data, no data.
+        for (at, len) in [(0, 100_000), (100, 4099), (3, 1), (9, 0), (5, 4096), (7, 2)] {
+            a.post(SendOp::Write { remote: b.remote(0) }, &[a.sge(at, len)]);
+        }
+        a.post(SendOp::Read { remote: b.remote(0) }, &[a.sge(150_000, 30_000)]);
+        loop {
+            let (from_a, from_b) = (port.take(&a), port.take(&b));
+            if from_a.is_empty() && from_b.is_empty() {
+                break;
+            }
+            deliver(&b, &from_a);
+            deliver(&a, &from_b);
+            runs.extend(from_a.into_iter().chain(from_b).map(|(run, _)| run.bytes));
+        }
+        assert_eq!(a.statuses(), [WcStatus::Success; 7]);
+        assert_eq!(port.built.load(Ordering::Relaxed) > 3, !port.room.is_empty());
+        runs
+    });
+    assert_eq!(sent[0], sent[1]);
 }
 
 /// The other process changes headers of packets that it sent, as a hostile one may. Only payload is
@@ -182,4 +258,40 @@ fn only_packets_for_one_process_stay_in_memory() {
     sent.sort_by_key(|(qpn, _)| qpn.value());
     let expected = [(1, false), (5, true), (6, true), (0xff_ffff, false)];
     assert_eq!(sent, expected.map(|(number, lacks_icrc)| (Qpn::masked(number), lacks_icrc)));
+}
+
+/// A port that another thread makes wait until it has polled the completions of the sender.
+struct Contended {
+    cq: Arc<Cq>,
+    polled: AtomicUsize,
+}
+
+impl Transmit for Contended {
+    fn transmit(&self, _: &Run<'_>) -> SendOutcome {
+        let (cq, (result, polled)) = (Arc::clone(&self.cq), mpsc::channel());
+        std::thread::spawn(move || result.send(poll(&cq).len()));
+        let polled = polled.recv_timeout(Duration::from_secs(10));
+        self.polled.fetch_add(polled.expect("the queue is not locked"), Ordering::Relaxed);
+        SendOutcome::Sent
+    }
+}
+
+#[test]
+fn no_completion_queue_is_locked_while_a_port_sends() {
+    const MESSAGES: usize = 9;
+    let (a, _) = host(QpType::Ud);
+    start(&a, a.qp, QpType::Ud);
+    let to = to_qp(a.ah(B.into()), Qpn::masked(5), urxe_wire::QKey(7));
+    for number in 0..MESSAGES {
+        // Each third message ends a run, because the next one is longer.
+        let payload = [&b"a long message"[..4 * (3 - number % 3)]];
+        let (payload, flags) = (Payload::Inline(&payload), SendFlags::INLINE | SendFlags::SIGNALED);
+        let request = SendRequest { to, flags, payload, ..request(SendOp::Send, &[]) };
+        a.post_request(a.qp, &request).unwrap();
+    }
+    let port = Contended { cq: Arc::clone(&a.cq), polled: AtomicUsize::new(0) };
+    a.device.transmit_pending(a.clock.now(), &port);
+    let polled = port.polled.into_inner();
+    assert!(polled > 0, "completions come before the run is sent");
+    assert_eq!(polled + a.completions().len(), MESSAGES);
 }

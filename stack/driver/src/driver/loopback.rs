@@ -38,7 +38,7 @@ use crate::cq::Wake;
 use crate::device::ReceiveScratch;
 use crate::device::qpn::{MANAGEMENT_SLOT, peer_slot};
 use crate::port::udp::UdpPort;
-use crate::port::{DEFAULT_HOP_LIMIT, Datagrams, Run, SendOutcome, Transmit};
+use crate::port::{DEFAULT_HOP_LIMIT, Datagrams, Run, SendInMemory, SendOutcome, Transmit};
 use crate::sync::atomic::Ordering as SharedOrdering;
 use crate::sys::clock;
 use crate::sys::fork::{PerProcess, ProcessId};
@@ -245,7 +245,13 @@ impl Transmit for Shared {
         self.send_in_memory(run).unwrap_or_else(|| self.ports.transmit(run))
     }
 
-    fn is_in_memory(&self, &from: &IpAddr, &to: &IpAddr, peer_slot: u8) -> bool {
+    fn with_memory(
+        &self,
+        &from: &IpAddr,
+        &to: &IpAddr,
+        peer_slot: u8,
+        send: &mut dyn for<'m> FnMut(&mut (dyn SendInMemory<'m> + 'm)),
+    ) -> bool {
         if !is_one_process(to, peer_slot) || !self.device.is_port_active() {
             return false;
         }
@@ -254,12 +260,11 @@ impl Transmit for Shared {
             with_scratch(|own| own.find(namespace, sender, to, peer_slot).is_some())
                 .unwrap_or(false)
         };
-        self.namespace.is_some_and(is_here)
-            || self.ports.rings().is_some_and(|rings| rings.is_open(from, to, peer_slot))
-    }
-
-    fn transmit_in_memory(&self, run: &Run<'_>) -> SendOutcome {
-        self.send_in_memory(run).unwrap_or(SendOutcome::Dropped)
+        if self.namespace.is_some_and(is_here) {
+            send(&mut OneProcess { engine: self, to, peer_slot });
+            return true;
+        }
+        self.ports.rings().is_some_and(|rings| rings.with_ring(sender, to, peer_slot, send))
     }
 
     fn is_receiver_congested(&self, to: IpAddr, peer_slot: u8) -> bool {
@@ -268,5 +273,22 @@ impl Transmit for Shared {
 
     fn max_run_segments(&self) -> usize {
         self.ports.max_run_segments()
+    }
+}
+
+/// A path to a device of this process.
+struct OneProcess<'m> {
+    engine: &'m Shared,
+    to: IpAddr,
+    peer_slot: u8,
+}
+
+impl<'m> SendInMemory<'m> for OneProcess<'m> {
+    fn transmit(&mut self, run: &Run<'_>) -> SendOutcome {
+        self.engine.send_in_memory(run).unwrap_or(SendOutcome::Dropped)
+    }
+
+    fn is_receiver_congested(&mut self) -> bool {
+        self.engine.ports.is_receiver_congested(self.to, self.peer_slot)
     }
 }

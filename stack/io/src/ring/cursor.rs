@@ -103,6 +103,8 @@ pub struct Producer {
     check_at: u64,
     /// The position of the last restart, and the one where the ring went on.
     restart: Option<(u64, u64)>,
+    /// The bytes from `head` on that the next record may take; 0 without room that is reserved.
+    reserved: u64,
 }
 
 impl Producer {
@@ -111,26 +113,51 @@ impl Producer {
     /// # Errors
     /// [`Broken`] if the consumer stored an impossible position.
     pub fn push(&mut self, area: &impl Area, record: Record, bytes: &[u8]) -> Result<Push, Broken> {
-        let needed = record_len(bytes.len());
-        if bytes.is_empty() || bytes.len() > MAX_RUN_BYTES || needed > area.capacity() {
-            return Ok(Push::Full);
+        let Some(position) = self.reserve(area, bytes.len())? else { return Ok(Push::Full) };
+        area.write(position, bytes);
+        Ok(Push::Done { wake: self.publish(area, record, bytes.len()) })
+    }
+
+    /// Returns the position of room for a run of at most `length` bytes. The caller writes the
+    /// packets there, and calls [`publish`](Self::publish) before any other function. Returns
+    /// `None` if the ring has no room, or if no run may have this length.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn reserve(&mut self, area: &impl Area, length: usize) -> Result<Option<u64>, Broken> {
+        self.reserved = 0;
+        let needed = record_len(length);
+        if length == 0 || length > MAX_RUN_BYTES || needed > area.capacity() {
+            return Ok(None);
         }
         self.restart(area)?;
         if self.head - self.tail + needed > area.capacity() {
             self.look(area)?;
             if self.head - self.tail + needed > area.capacity() {
-                return Ok(Push::Full);
+                return Ok(None);
             }
         }
-        area.write(self.head, &record.header(bytes.len() as u32));
-        area.write(self.head + HEADER_LEN as u64, bytes);
+        self.reserved = needed;
+        Ok(Some(self.head + HEADER_LEN as u64))
+    }
+
+    /// Gives the consumer a run of `length` bytes, whose packets are in the room that
+    /// [`reserve`](Self::reserve) returned last. Returns whether the consumer sleeps, and the
+    /// caller must wake it.
+    ///
+    /// # Panics
+    /// If the run is longer than the room, or there is none.
+    pub fn publish(&mut self, area: &impl Area, record: Record, length: usize) -> bool {
+        let needed = record_len(length);
+        assert!(length > 0 && needed <= self.reserved, "a run of {length} bytes without room");
+        self.reserved = 0;
+        area.write(self.head, &record.header(length as u32));
         self.head += needed;
         area.control().head().store(self.head, Ordering::Release);
         fence(Ordering::SeqCst);
         // Read first, because an exchange takes the cache line from the consumer.
         let asleep = area.control().asleep();
-        let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0;
-        Ok(Push::Done { wake })
+        asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Returns whether unread records fill half of the ring.
@@ -157,7 +184,7 @@ impl Producer {
     }
 
     /// Goes on at the next beginning of the ring, if the ring is empty and this saves pages. The
-    /// whole ring then has room. The caller writes a record and publishes both at once.
+    /// whole ring then has room. The next record publishes both at once.
     fn restart(&mut self, area: &impl Area) -> Result<(), Broken> {
         if self.head < self.check_at || self.head & (area.capacity() - 1) < RESTART {
             return Ok(());

@@ -20,7 +20,7 @@ fn the_pipe_copies_like_the_direct_call() {
         }
         assert_eq!(back, data[..len]);
         back.fill(0);
-        read(there, &mut back).unwrap();
+        read(there, WriteOnly::from(&mut back)).unwrap();
         assert_eq!(back, data[..len]);
     }
     let mut back = vec![0; 2 * size];
@@ -70,6 +70,6 @@ fn probing_for_writing_changes_nothing() {
     unsafe { write(pages.base, &[0xa5; 8]) }.unwrap();
     assert_eq!(probe_write(pages.base), Ok(()));
     let mut back = [0; 9];
-    read(pages.base, &mut back).unwrap();
+    read(pages.base, WriteOnly::from(&mut back)).unwrap();
     assert_eq!(back, [0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0]);
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU8;
+use urxe_wire::Payload;
 
 #[test]
 fn a_peer_writes_and_reads_what_it_may() {
@@ -43,6 +45,13 @@ fn every_small_size_and_alignment_lands_exactly() {
             let mut back = vec![0; len];
             pin.read(mr.iova + offset, &mut back).unwrap();
             assert_eq!(back, data, "read of {len} at {offset}");
+            // To and from memory that another process can change.
+            let shared: Vec<_> = (0..len).map(|_| AtomicU8::new(0xa5)).collect();
+            pin.read(mr.iova + offset, &shared[..]).unwrap();
+            pin.write(mr.iova, &[0; 41]).unwrap();
+            pin.write(mr.iova + offset, Payload::Shared(&shared)).unwrap();
+            buffer.read(offset as usize, &mut back).unwrap();
+            assert_eq!(back, data, "both ways, {len} at {offset}");
         }
     }
 }

@@ -6,12 +6,19 @@
 pub mod groups;
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU8;
 
 pub use groups::{EveryGroup, JoinError, JoinGroups};
 
 /// The largest number of packets in a run. All kernels with UDP GSO take that many in one call:
 /// `UDP_MAX_SEGMENTS` is 64, and 128 since Linux 6.9 and in its stable backports.
 pub const MAX_RUN_SEGMENTS: usize = 64;
+
+/// The most bytes of a run. The system call takes up to 65,507 (the largest UDP payload of IPv4).
+/// But a run that exceeds 64 KiB with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN tag)
+/// exceeds the limit of the device. The kernel then segments the run, and the packets arrive
+/// unmerged even over loopback (measured).
+pub const MAX_RUN_BYTES: usize = 65_535 - 48 - 18;
 
 /// The number of bytes that a paced sender (UC, UD) may send at once after a pause.
 pub const PACED_BURST: u64 = 120 << 10;
@@ -24,9 +31,11 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 ///
 /// Each packet is a whole UDP payload, from BTH to ICRC. The ICRC is computed for DF and an IPv4
 /// identification equal to the packet's index in the run. Linux sends these values for GSO from an
-/// unconnected socket. A run [in memory](Transmit::transmit_in_memory) has zeros instead.
+/// unconnected socket. A run [in memory](SendInMemory) has zeros instead.
+///
+/// The type of a byte is `AtomicU8` in memory that another process can change.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct Run<'a, T = u8> {
     /// The sending address, which is one of the device's own. Together with
     /// [`from_port`](Self::from_port), it determines the socket.
     pub from: IpAddr,
@@ -35,7 +44,7 @@ pub struct Run<'a> {
     /// The address of the peer. The UDP port is always 4791.
     pub to: IpAddr,
     /// The packets, one after the other.
-    pub bytes: &'a [u8],
+    pub bytes: &'a [T],
     /// Length of every packet except the last, in bytes.
     pub segment_size: usize,
     /// The IP header's type of service or traffic class (RoCEv2: DSCP and ECN bits).
@@ -44,10 +53,10 @@ pub struct Run<'a> {
     pub hop_limit: u8,
 }
 
-impl<'a> Run<'a> {
+impl<'a, T> Run<'a, T> {
     /// Returns the packets in order.
     #[inline]
-    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [T]> + use<'a, T> {
         self.bytes.chunks(self.segment_size.max(1))
     }
 }
@@ -93,20 +102,21 @@ pub trait Transmit: Sync {
     /// Sends one run. Must not block for longer than a few milliseconds.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome;
 
-    /// Returns whether the runs of a path stay in the memory of this host. No wire can damage them,
-    /// so their packets have four zeros in place of the ICRC, and the sender calls
-    /// [`transmit_in_memory`](Self::transmit_in_memory). `peer_slot` is the
-    /// [slot](crate::qpn::peer_slot) of the receiving process.
-    fn is_in_memory(&self, from: &IpAddr, to: &IpAddr, peer_slot: u8) -> bool {
-        let _ = (from, to, peer_slot);
+    /// Calls `send` if the runs of a path stay in the memory of this host, and returns whether it
+    /// did. `peer_slot` is the [slot](crate::qpn::peer_slot) of the receiving process.
+    ///
+    /// The port may hold a lock meanwhile. So `send` does not use the port otherwise. It may take
+    /// locks of queue pairs and completion queues. A thread that calls any function of a port holds
+    /// none of those.
+    fn with_memory(
+        &self,
+        from: &IpAddr,
+        to: &IpAddr,
+        peer_slot: u8,
+        send: &mut dyn for<'m> FnMut(&mut (dyn SendInMemory<'m> + 'm)),
+    ) -> bool {
+        let _ = (from, to, peer_slot, send);
         false
-    }
-
-    /// Sends one run without ICRCs. The run is dropped if the path has left the memory since
-    /// [`is_in_memory`](Self::is_in_memory).
-    fn transmit_in_memory(&self, run: &Run<'_>) -> SendOutcome {
-        let _ = run;
-        SendOutcome::Dropped
     }
 
     /// Returns whether unread data fills half of a receiver's buffer. This is known only for
@@ -121,6 +131,30 @@ pub trait Transmit: Sync {
     fn max_run_segments(&self) -> usize {
         MAX_RUN_SEGMENTS
     }
+}
+
+/// Sends the runs of one path that stay in the memory of this host. No wire can damage them, so
+/// their packets have four zeros in place of the ICRC.
+pub trait SendInMemory<'m> {
+    /// Returns room for the packets of the next run, in memory that the receiver reads. Returns
+    /// `None` if a run must be built elsewhere, and then copied by
+    /// [`transmit`](Self::transmit). Room for a run has [`MAX_RUN_BYTES`] bytes.
+    fn room(&mut self) -> Option<&'m [AtomicU8]> {
+        None
+    }
+
+    /// Sends the run that was built in the [room](Self::room) returned last.
+    fn transmit_room(&mut self, run: &Run<'_, AtomicU8>) -> SendOutcome {
+        let _ = run;
+        SendOutcome::Dropped
+    }
+
+    /// Sends a run that was built in private memory. The run is dropped if the path has left the
+    /// memory.
+    fn transmit(&mut self, run: &Run<'_>) -> SendOutcome;
+
+    /// Returns whether unread data fills half of the receiver's buffer.
+    fn is_receiver_congested(&mut self) -> bool;
 }
 
 /// Packets that arrived together from one peer: one UDP datagram, or several that the system merged

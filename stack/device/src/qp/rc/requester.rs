@@ -30,7 +30,7 @@ use super::recovery::Recovery;
 use super::reorder_buffer::ReorderBuffer;
 use super::xrc::xrceth;
 use crate::cq::{Completion, PolledSends, WcStatus};
-use crate::path::run::{MAX_RUN_BYTES, RunBuffer, packet_len};
+use crate::path::run::{RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
 use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
@@ -44,7 +44,7 @@ use crate::qp::service::SendHalf;
 use crate::qp::work_request::{FlushRange, PostError, Remote, SendFlags, SendOp, SendRequest};
 use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::counters::Counter;
-use urxe_types::port::MAX_RUN_SEGMENTS;
+use urxe_types::port::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS};
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 
@@ -127,7 +127,7 @@ impl Requester {
         &mut self,
         qp: &QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         if self.recovery.is_waiting(cx.now) {
             return TransmitStatus::Idle;
@@ -217,7 +217,7 @@ impl Requester {
         wqe: &SendWqe,
         qp: &QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
         let index = self.cursor_psn.steps_from(wqe.first_psn);
@@ -259,7 +259,7 @@ impl Requester {
         wqe: &SendWqe,
         qp: &QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> Option<TransmitStatus> {
         if qp.attr.max_rd_atomic == 0 {
             // `max_rd_atomic` became 0 after the request was posted, so it could never be sent.
@@ -307,7 +307,7 @@ impl Requester {
         payload_len: usize,
         qp: &QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> bool {
         let (queue, position, pins) = (&self.queue, self.cursor, &mut cx.pins);
         let appended = run.append(packet, payload_len, |to| {
@@ -525,7 +525,7 @@ impl SendHalf for Requester {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
             return TransmitStatus::Idle;

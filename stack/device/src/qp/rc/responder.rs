@@ -308,7 +308,7 @@ impl ReceiveHalf for Responder {
         &mut self,
         qp: &mut QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> TransmitStatus {
         match self.responses.transmit(qp, cx, run) {
             Ok(sent) => sent,

@@ -24,7 +24,7 @@ use crate::path::run::{RunBuffer, packet_len};
 use crate::path::scheduler::TransmitStatus;
 use crate::qp::context::QpContext;
 use crate::qp::qp_core::QpCore;
-use urxe_memory::{Access, Accessor, PdId};
+use urxe_memory::{Access, Accessor, PdId, WriteOnly};
 use urxe_types::allocate::{self, OutOfMemory};
 use urxe_types::time::Time;
 
@@ -80,7 +80,7 @@ impl ReadRest {
     }
 
     /// Reads the next bytes from memory.
-    fn read(&self, to: &mut [u8], qp: &QpCore, cx: &mut QpContext<'_>) -> Result<(), ()> {
+    fn read(&self, to: WriteOnly<'_>, qp: &QpCore, cx: &mut QpContext<'_>) -> Result<(), ()> {
         let by = Accessor { pd: self.pd, qpn: Some(qp.qpn) };
         let (counters, len) = (cx.device.counters, to.len() as u64);
         let pin = cx.pins.access(self.rkey.0, by, Access::REMOTE_READ, self.va, len);
@@ -360,7 +360,7 @@ impl Responses {
             }
             data.resize(rest.left as usize, 0);
             // If the memory became inaccessible, the response fails when it is sent.
-            if rest.read(&mut data, qp, cx).is_ok() {
+            if rest.read(WriteOnly::from(&mut data), qp, cx).is_ok() {
                 self.saved.save(last, data);
             }
         }
@@ -397,7 +397,7 @@ impl Responses {
         &mut self,
         qp: &QpCore,
         cx: &mut QpContext<'_>,
-        run: &mut RunBuffer,
+        run: &mut RunBuffer<'_>,
     ) -> Result<TransmitStatus, Fault> {
         while let Some(front) = self.pending.front_mut() {
             let sent = match &mut front.response {
@@ -468,7 +468,7 @@ fn send_short(
     response: Response,
     qp: &QpCore,
     cx: &QpContext<'_>,
-    run: &mut RunBuffer,
+    run: &mut RunBuffer<'_>,
 ) -> Progress {
     let aeth = |syndrome| Aeth { syndrome, msn };
     let (opcode, ext) = match response {
@@ -507,7 +507,7 @@ fn send_read(
     saved: &SavedReads,
     qp: &QpCore,
     cx: &mut QpContext<'_>,
-    run: &mut RunBuffer,
+    run: &mut RunBuffer<'_>,
 ) -> Result<Progress, (Psn, Msn)> {
     let is_last = rest.packets_left == 1;
     let opcode = match (rest.begun, is_last) {
@@ -534,7 +534,7 @@ fn send_read(
     let filled = run.append(PacketRepr::new(bth, ext), len as usize, |to| match saved {
         _ if to.is_empty() => Ok(()),
         Some(data) => {
-            to.copy_from_slice(&data[..to.len()]);
+            to.copy_from(&data[..to.len()]);
             Ok(())
         }
         None => rest.read(to, qp, cx),

@@ -3,7 +3,8 @@
 //! | in | decided by | out |
 //! |---|---|---|
 //! | a run for a process without a ring | [`Outgoing::transmit`] | the socket; an offer is wanted |
-//! | a run for a process with a ring | [`Outgoing::transmit`] | a record; wakes a sleeper |
+//! | runs of a path with a ring | [`Outgoing::with_ring`] | records; wakes a sleeper |
+//! | another run for a process with a ring | [`Outgoing::transmit`] | a record; wakes a sleeper |
 //! | a wanted offer | [`Outgoing::serve`], background thread | an offer to the process |
 //! | a reply, the end of a connection | [`Outgoing::serve`] | an open ring, or a pause |
 //! | a second without a record | [`Outgoing::free_idle`], background thread | fewer pages |
@@ -17,10 +18,12 @@
 //! | file | subject |
 //! |---|---|
 //! | `outgoing` | rings that this device writes |
+//! | `ring` | the writing end of a ring |
 //! | `incoming` | rings that this device reads, and the sleep of its threads |
 
 mod incoming;
 mod outgoing;
+mod ring;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -34,7 +37,7 @@ use super::eventfd::EventFd;
 use super::thread_waker::ThreadWaker;
 use crate::link::interface::Interface;
 use crate::port::udp::UdpPort;
-use crate::port::{Run, SendOutcome};
+use crate::port::{Run, SendInMemory, SendOutcome};
 use crate::sync::Arc;
 use crate::sys::fork::ProcessId;
 use crate::time::Time;
@@ -78,7 +81,20 @@ impl Rings {
         self.outgoing.transmit(sender, slot, run)
     }
 
+    /// Calls `send` with the ring from `sender` to the process with `slot`, if it is open. Returns
+    /// whether it did. Other threads wait for the ring meanwhile.
+    pub fn with_ring(
+        &self,
+        sender: &UdpPort,
+        to: IpAddr,
+        slot: u8,
+        send: &mut dyn for<'m> FnMut(&mut (dyn SendInMemory<'m> + 'm)),
+    ) -> bool {
+        self.outgoing.with_ring(sender, to, slot, send)
+    }
+
     /// Returns whether this device has a ring from an own address to the process with `slot`.
+    #[cfg(feature = "cm")]
     pub fn is_open(&self, from: IpAddr, to: IpAddr, slot: u8) -> bool {
         self.outgoing.is_open(from, to, slot)
     }

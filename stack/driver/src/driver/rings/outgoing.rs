@@ -15,13 +15,14 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::ready;
+use super::ring::{Ring, RingEnd};
 use crate::cq::Wake;
 use crate::driver::eventfd::EventFd;
 use crate::driver::thread_waker::ThreadWaker;
 use crate::link::interface::Interface;
 use crate::port::udp::UdpPort;
-use crate::port::{DEFAULT_HOP_LIMIT, Run, SendOutcome};
-use crate::ring::{Budget, Endpoint, Link, Producer, Push, Record, Reply, offer, reply};
+use crate::port::{Run, SendInMemory, SendOutcome};
+use crate::ring::{Budget, Endpoint, Link, Reply, offer, reply};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
@@ -78,17 +79,6 @@ enum State {
     Refused(Time),
 }
 
-#[derive(Debug)]
-struct Ring {
-    link: Link,
-    memory: SharedMemory,
-    producer: Producer,
-    /// Whether the ring has pages beside its first one.
-    has_pages: bool,
-    /// Whether there was a record since the last search for idle rings.
-    is_used: bool,
-}
-
 impl Outgoing {
     pub fn new(
         slot: u8,
@@ -132,19 +122,12 @@ impl Outgoing {
             return None;
         };
         match &mut peer.state {
-            State::Open(ring) => match ring.transmit(sender, run) {
-                Ok(outcome) => {
-                    ring.is_used = true;
-                    if !std::mem::replace(&mut ring.has_pages, true) {
-                        self.expect_idle();
-                    }
-                    return outcome;
-                }
-                Err(broken) => {
-                    tracing::warn!(to = ?peer.to, ?broken, "a ring ends: sockets take its place");
-                    self.close(peer);
-                }
-            },
+            State::Open(ring) => {
+                let mut path = ring.path(sender);
+                let outcome = path.copy(run);
+                self.finish(path.end(), peer);
+                return outcome;
+            }
             State::Refused(until) if clock::now() >= *until => {
                 peer.state = State::Wanted;
                 self.want();
@@ -154,7 +137,39 @@ impl Outgoing {
         None
     }
 
+    /// Calls `send` with the ring of a path, if it is open. Returns whether it did.
+    pub fn with_ring(
+        &self,
+        sender: &UdpPort,
+        to: IpAddr,
+        slot: u8,
+        send: &mut dyn for<'m> FnMut(&mut (dyn SendInMemory<'m> + 'm)),
+    ) -> bool {
+        let Some(mut peers) = self.peers.get(usize::from(slot)).map(lock) else { return false };
+        let is_it =
+            |peer: &&mut Peer| peer.to.address == to && peer.from.address == sender.address();
+        let Some(peer) = peers.iter_mut().find(is_it) else { return false };
+        let State::Open(ring) = &mut peer.state else { return false };
+        let mut path = ring.path(sender);
+        send(&mut path);
+        self.finish(path.end(), peer);
+        true
+    }
+
+    /// Ends a ring that is broken. Frees the pages of another one some time after its last run.
+    fn finish(&self, end: RingEnd, peer: &mut Peer) {
+        match end {
+            RingEnd::Usual => {}
+            RingEnd::HasPages => self.expect_idle(),
+            RingEnd::Broken => {
+                tracing::warn!(to = ?peer.to, "a ring is broken: sockets take its place");
+                self.close(peer);
+            }
+        }
+    }
+
     /// Returns whether the ring of a path is open.
+    #[cfg(feature = "cm")]
     pub fn is_open(&self, from: IpAddr, to: IpAddr, slot: u8) -> bool {
         let Some(peers) = self.peers.get(usize::from(slot)) else { return false };
         let is_it = |peer: &Peer| peer.to.address == to && peer.from.address == from;
@@ -166,11 +181,7 @@ impl Outgoing {
         let mut peers = lock(self.peers.get(usize::from(slot))?);
         let rings = peers.iter_mut().filter(|peer| peer.to.address == to);
         rings.fold(None, |half_full, peer| match &mut peer.state {
-            State::Open(Ring { memory, producer, .. }) => {
-                // A broken ring ends with the next run.
-                let is_half_full = producer.is_half_full(memory).unwrap_or(false);
-                Some(half_full.unwrap_or(false) || is_half_full)
-            }
+            State::Open(ring) => Some(half_full.unwrap_or(false) || ring.is_half_full()),
             _ => half_full,
         })
     }
@@ -220,7 +231,7 @@ impl Outgoing {
             for peer in lock(cell).iter_mut() {
                 if let State::Open(ring) = &mut peer.state {
                     ring.free_idle();
-                    has_pages |= ring.has_pages;
+                    has_pages |= ring.has_pages();
                 }
             }
         }
@@ -317,8 +328,7 @@ fn open(peer: &mut Peer) {
         State::Offered(link, memory) => {
             tracing::debug!(from = ?peer.from, to = ?peer.to, "opened a ring");
             peer.pause_ns = FIRST_PAUSE_NS;
-            let (producer, has_pages, is_used) = (Producer::default(), false, false);
-            peer.state = State::Open(Ring { link, memory, producer, has_pages, is_used });
+            peer.state = State::Open(Ring::new(link, memory));
         }
         other => peer.state = other,
     }
@@ -328,48 +338,5 @@ impl Peer {
     fn refuse(&mut self) {
         self.state = State::Refused(clock::now().plus_ns(self.pause_ns));
         self.pause_ns = (self.pause_ns * 2).min(LONGEST_PAUSE_NS);
-    }
-}
-
-impl Ring {
-    /// Gives the pages back if there was no record since the last call.
-    fn free_idle(&mut self) {
-        let is_used = std::mem::replace(&mut self.is_used, false);
-        // A broken ring ends with the next run.
-        if self.has_pages && !is_used && self.producer.rest(&self.memory).unwrap_or(false) {
-            // If the system refuses, the pages stay until the ring ends.
-            let _ = self.memory.free_pages();
-            self.has_pages = false;
-        }
-    }
-
-    /// Writes a run. Returns `None` if a port would not send it, and an error if the ring is
-    /// broken.
-    fn transmit(
-        &mut self,
-        sender: &UdpPort,
-        run: &Run<'_>,
-    ) -> Result<Option<SendOutcome>, crate::ring::Broken> {
-        let Some(segments) = sender.accepts(run) else { return Ok(None) };
-        let hop_limit = if run.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { run.hop_limit };
-        let record = Record {
-            // At most the length of a run, so it fits.
-            segment_size: run.segment_size.min(run.bytes.len()) as u16,
-            from_port: run.from_port,
-            traffic_class: run.traffic_class,
-            hop_limit,
-        };
-        let outcome = sender.send_in_memory(run, segments, || {
-            Ok(match self.producer.push(&self.memory, record, run.bytes)? {
-                Push::Done { wake } => {
-                    if wake {
-                        self.link.wake();
-                    }
-                    SendOutcome::Sent
-                }
-                Push::Full => SendOutcome::Dropped,
-            })
-        })?;
-        Ok(Some(outcome))
     }
 }

@@ -69,7 +69,7 @@ fn room() -> Vec<u8> {
 fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
     let (area, mut rng) = (Private::new(), Rng::stream(11, 0));
     let (mut producer, mut consumer, mut out) = (Producer::default(), Consumer::default(), room());
-    let (mut sent, mut was_full, mut taken) = (VecDeque::new(), 0, 0);
+    let (mut sent, mut was_full, mut taken, mut built) = (VecDeque::new(), 0, 0, 0);
     for number in 0..20_000_u64 {
         // Phases in which the ring fills, and phases in which it becomes empty.
         let is_filling = number / 500 % 2 == 0;
@@ -78,7 +78,21 @@ fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
             let limit = if long { MAX_RUN_BYTES } else { 300 };
             let bytes = vec![number as u8; 1 + (rng.next_u64() as usize) % limit];
             let record = Record { from_port: number as u16, ..RECORD };
-            match producer.push(&area, record, &bytes).unwrap() {
+            // Room for any run, which most runs use in part, and some callers do not use.
+            let is_built_here = rng.next_u64().is_multiple_of(2);
+            let room = match is_built_here || rng.next_u64().is_multiple_of(8) {
+                true => producer.reserve(&area, MAX_RUN_BYTES).unwrap(),
+                false => None,
+            };
+            let outcome = match room.filter(|_| is_built_here) {
+                Some(position) => {
+                    area.write(position, &bytes);
+                    built += 1;
+                    Push::Done { wake: producer.publish(&area, record, bytes.len()) }
+                }
+                None => producer.push(&area, record, &bytes).unwrap(),
+            };
+            match outcome {
                 Push::Done { wake } => {
                     assert!(!wake);
                     sent.push_back((record, bytes));
@@ -93,7 +107,25 @@ fn runs_arrive_in_order_whatever_their_lengths_and_a_full_ring_takes_none() {
             assert!(sent.is_empty());
         }
     }
-    assert!(was_full > 100 && taken > 5_000, "{was_full} {taken}");
+    assert!(was_full > 100 && taken > 5_000 && built > 1_000, "{was_full} {taken} {built}");
+}
+
+#[test]
+#[should_panic = "a run of 65 bytes without room"]
+fn a_run_must_not_be_longer_than_its_room() {
+    let (area, mut producer) = (Private::new(), Producer::default());
+    // The room ends at a multiple of 64 bytes.
+    assert_eq!(producer.reserve(&area, 48), Ok(Some(HEADER_LEN as u64)));
+    producer.publish(&area, RECORD, 65);
+}
+
+#[test]
+#[should_panic = "a run of 1 bytes without room"]
+fn room_is_for_one_run() {
+    let (area, mut producer) = (Private::new(), Producer::default());
+    producer.reserve(&area, 48).unwrap();
+    producer.publish(&area, RECORD, 1);
+    producer.publish(&area, RECORD, 1);
 }
 
 #[test]
