@@ -67,6 +67,12 @@ fn mistakes_are_reported() {
             "{text}"
         );
     }
+    for share in ["101", "-1", "much"] {
+        let output = install().run("-- ibv_devinfo").env("URXE_SPIN", share).output().unwrap();
+        let text = text_of(&output);
+        let error = format!("URXE_SPIN={share:?} is no share: give a whole number of percent");
+        assert!(text.contains(&error), "{text}");
+    }
     let output = install().run("-- ibv_devinfo").env("URXE_STRICT", "on").output().unwrap();
     let text = text_of(&output);
     assert!(text.contains("URXE_STRICT is \"on\"; the allowed value is queues"), "{text}");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::debug_fn;
-use urxe_stack::driver::{EngineConfig, release_watcher};
+use urxe_stack::driver::{EngineConfig, SPIN_SHARE, release_watcher};
 use urxe_stack::escape::Escaped;
 use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
@@ -41,6 +41,9 @@ const DIRECT: &str = "URXE_DIRECT";
 /// `off`: packets to other processes of this user on this host go over sockets, where tcpdump and
 /// netem see them.
 const SHARED_MEMORY: &str = "URXE_SHM";
+/// The most time that background threads look for requests instead of sleeping, in percent of one
+/// processor.
+const SPIN: &str = "URXE_SPIN";
 /// `off`: packets of reliable connections do not announce that their sender supports ECN.
 const ECN: &str = "URXE_ECN";
 /// `off`: packets of a peer may come from any UDP source port.
@@ -104,6 +107,7 @@ pub fn engine_config() -> Result<EngineConfig, VerbError> {
         faults: faults()?,
         direct: switch(DIRECT, true)?,
         shared_memory: switch(SHARED_MEMORY, true)?,
+        spin_share: percent(SPIN, SPIN_SHARE)?,
         ecn: switch(ECN, true)?,
         port_check: switch(PORT_CHECK, true)?,
         strict_queues: strict_queues()?,
@@ -181,6 +185,16 @@ fn seconds(variable: &'static str) -> Result<Option<Duration>, VerbError> {
     match given.parse() {
         Ok(seconds @ 1..=DAY) => Ok(Some(Duration::from_secs(seconds))),
         _ => Err(VerbError::Seconds { variable, given: given.into_owned() }),
+    }
+}
+
+/// Returns the value of a variable in percent, or `usual` if the variable is not set.
+fn percent(variable: &'static str, usual: u8) -> Result<u8, VerbError> {
+    let Some(given) = value(variable) else { return Ok(usual) };
+    let given = given.to_string_lossy();
+    match given.parse() {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err(VerbError::Percent { variable, given: given.into_owned() }),
     }
 }
 

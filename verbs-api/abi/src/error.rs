@@ -96,6 +96,8 @@ urxe_stack::errors! {
         Strict { given: String } = EINVAL,
         #[error("{variable}={given:?} is no time: give whole seconds, from 1 to 86400")]
         Seconds { variable: &'static str, given: String } = EINVAL,
+        #[error("{variable}={given:?} is no share: give a whole number of percent, from 0 to 100")]
+        Percent { variable: &'static str, given: String } = EINVAL,
         #[error(transparent)] RegMr(#[from] RegMrError),
         #[error(transparent)] DeregMr(#[from] DeregMrError),
         #[error(transparent)] DeallocPd(#[from] DeallocPdError),

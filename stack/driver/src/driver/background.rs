@@ -10,6 +10,7 @@
 //! | threads that poll or lead | [`decision`] | a sleep on a part of the [`poll_set`] |
 //! | a thread polls | `PollWatchdog` | an armed watchdog for the time of the sleep |
 //! | readable sockets | [`decision`] | a series of reads, and the packets sent in reply |
+//! | requests close to each other | [`spin`] | further reads instead of a sleep |
 //! | changed interfaces | `Shared::refresh_port_state` | ports, a new [`poll_set`] |
 //! | joining processes, forwarded packets | `Ports::serve_others` | replies, received packets |
 //! | wanted offers, connections of rings | `Rings::serve` | rings, or sockets in their place |
@@ -20,17 +21,19 @@
 
 mod decision;
 mod poll_set;
+mod spin;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::decision::{Burst, Due, NextRead, Situation, Wait};
 use self::poll_set::{Entry, PollSet};
+use self::spin::Spin;
 use super::mad_burst::MadBurstDetector;
 use super::ports::{ReceiveScope, Receiver};
 use super::shared::Shared;
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, try_lock, yield_now};
-use crate::sys::clock;
+use crate::sys::{affinity, clock};
 use crate::time::Time;
 
 /// Nanoseconds for which the thread sleeps on the sockets after a polling thread left packets in
@@ -40,6 +43,9 @@ const WATCHED_NS: u64 = 10_000_000;
 const ORPHAN_CLEANUP_NS: u64 = 1_000_000_000;
 /// The number of MADs in the inbox at which they are handed on before more packets are read.
 const MAD_BATCH: usize = 64;
+
+/// Nanoseconds of a look for packets after which the thread lets others use its processor.
+const YIELD_NS: u64 = 5_000;
 
 /// The number of panics after which the thread ends.
 const MAX_PANICS: usize = 8;
@@ -78,6 +84,7 @@ fn run_rounds(shared: &Shared, common_receiver: &mut Receiver) {
         poll_set: PollSet::new(shared, shared.ports.common_backoff().is_none()),
         common_receiver,
         mad_burst: MadBurstDetector::new(),
+        spin: Spin::new(shared.spin_share, affinity::processors().unwrap_or(1)),
         watched_until: Time::ZERO,
         is_taken: false,
         cleanup_at: Time::ZERO,
@@ -87,12 +94,21 @@ fn run_rounds(shared: &Shared, common_receiver: &mut Receiver) {
     }
 }
 
+/// A look for packets that the thread does instead of sleeping.
+struct Look {
+    from: Time,
+    until: Time,
+    /// The time at which the thread last let others use its processor.
+    yielded_at: Time,
+}
+
 struct BackgroundThread<'a> {
     shared: &'a Shared,
     poll_set: PollSet<'a>,
     /// See [`run`].
     common_receiver: &'a mut Receiver,
     mad_burst: MadBurstDetector,
+    spin: Spin,
     /// The time until which the thread sleeps on the sockets although a thread polls.
     watched_until: Time,
     /// Whether another thread was receiving when this thread last tried to.
@@ -148,7 +164,7 @@ impl BackgroundThread<'_> {
     }
 
     fn sleep(&mut self, wait: Wait) {
-        let Self { shared, poll_set, cleanup_at, .. } = self;
+        let Self { shared, poll_set, cleanup_at, spin, .. } = self;
         let timeout_ns = |now: Time| {
             let due = Due {
                 protocol: shared.next_deadline(),
@@ -174,7 +190,8 @@ impl BackgroundThread<'_> {
                 shared.transmit(now);
                 // A device of this process may have replied to the packets that this thread sent.
                 // Other threads wake this one for the hook, and this one must not sleep.
-                if shared.is_hook_due() { Some(0) } else { timeout_ns(now) }
+                let looks_on = wait == Wait::Idle && spin.until(now).is_some();
+                if looks_on || shared.is_hook_due() { Some(0) } else { timeout_ns(now) }
             };
             // Only an idle thread sleeps on the sockets, and on the rings.
             let rings = shared.ports.rings().filter(|_| wait == Wait::Idle);
@@ -207,7 +224,7 @@ impl BackgroundThread<'_> {
             self.watched_until = Time::ZERO;
             return false;
         };
-        let (batches, mut mads) = Self::receive_burst(shared, receiver);
+        let (batches, mut mads) = Self::receive_burst(shared, receiver, &mut self.spin);
         mads += shared.serve_management();
         if batches > 0 {
             self.mad_burst.record(clock::now(), mads);
@@ -215,14 +232,16 @@ impl BackgroundThread<'_> {
         batches > 0
     }
 
-    /// Receives the waiting packets and those close behind them. Returns the number of batches,
-    /// and the number of MADs that the connection manager got.
+    /// Receives the waiting packets and those close behind them, and looks for others as long as
+    /// `spin` allows. Returns the number of batches, and the number of MADs that the connection
+    /// manager got.
     fn receive_burst<'s>(
         shared: &'s Shared,
         mut receiver: MutexGuard<'s, Receiver>,
+        spin: &mut Spin,
     ) -> (usize, usize) {
         let polled_at = shared.polled_at();
-        let (mut burst, mut mads) = (Burst::default(), 0);
+        let (mut burst, mut mads, mut look) = (Burst::default(), 0, None);
         loop {
             let received = shared.ports.receive(&mut receiver, &shared.device, ReceiveScope::All);
             if received > 0 {
@@ -230,15 +249,30 @@ impl BackgroundThread<'_> {
                 if shared.ports.inbox.len() >= MAD_BATCH {
                     mads += shared.serve_management();
                 }
-                shared.transmit(clock::now());
+                let now = clock::now();
+                shared.transmit(now);
+                if let Some(Look { from, .. }) = look.take() {
+                    spin.on_look(from, now, true);
+                }
+                spin.on_arrival(now, receiver.is_streaming(), shared.last_poll());
             }
             let is_taken = shared.polled_at() != polled_at || shared.leader.has_leader();
-            match burst.next(received, receiver.is_streaming(), is_taken) {
+            let next = match burst.next(received, receiver.is_streaming(), is_taken) {
+                NextRead::Stop if received == 0 && !is_taken => {
+                    Self::look_on(shared, spin, &mut look)
+                }
+                next => next,
+            };
+            match next {
                 NextRead::Again => {}
                 NextRead::Yield => {
                     // Another thread may receive before this one runs again.
                     drop(receiver);
+                    let from = clock::now();
                     yield_now();
+                    if look.is_some() && spin.on_yield(from, clock::now()) {
+                        break;
+                    }
                     receiver = match try_lock(&shared.receiver) {
                         Some(receiver) => receiver,
                         None => break,
@@ -247,7 +281,35 @@ impl BackgroundThread<'_> {
                 NextRead::Stop => break,
             }
         }
+        if let Some(Look { from, .. }) = look {
+            spin.on_look(from, clock::now(), false);
+        }
         (burst.batches, mads)
+    }
+
+    /// Returns whether to look for packets once more instead of sleeping.
+    fn look_on(shared: &Shared, spin: &mut Spin, look: &mut Option<Look>) -> NextRead {
+        let now = clock::now();
+        let look = match look {
+            Some(look) => look,
+            None => {
+                let Some(until) = spin.until(now) else { return NextRead::Stop };
+                let until = shared.next_deadline().map_or(until, |deadline| deadline.min(until));
+                look.insert(Look { from: now, until, yielded_at: now })
+            }
+        };
+        // Other threads do not wake this thread while it looks.
+        let has_work = shared.is_hook_due()
+            || shared.device.has_pending()
+            || shared.stop.load(Ordering::Acquire);
+        if now >= look.until || has_work {
+            NextRead::Stop
+        } else if now.since_ns(look.yielded_at) >= YIELD_NS {
+            look.yielded_at = now;
+            NextRead::Yield
+        } else {
+            NextRead::Again
+        }
     }
 
     /// Serves other processes and reads the common sockets, if one is readable or the backoff is

@@ -19,6 +19,9 @@ use crate::port::faults::FaultSpec;
 use crate::port::udp::OpenPortError;
 use crate::sync::Arc;
 
+/// The default of [`EngineConfig::spin_share`], in percent.
+pub const SPIN_SHARE: u8 = 20;
+
 /// The configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -53,6 +56,10 @@ pub struct EngineConfig {
     /// processes share. Both must set this flag. Tools on the interface do not see such packets.
     /// A device with [`faults`](Self::faults) uses sockets.
     pub shared_memory: bool,
+    /// The most time that the background thread looks for the next request instead of sleeping, in
+    /// percent of one processor. It looks while requests arrive close to each other and no other
+    /// thread answers them. 0 turns that off.
+    pub spin_share: u8,
     /// Whether packets of reliable connections are marked ECN-capable (ECT(0)), because the sender
     /// reduces its rate on congestion notifications.
     pub ecn: bool,
@@ -100,6 +107,7 @@ impl Default for EngineConfig {
             early_timeout_min: EARLY_TIMEOUT_MIN,
             direct: true,
             shared_memory: true,
+            spin_share: SPIN_SHARE,
             ecn: true,
             port_check: true,
             strict_queues: false,

@@ -138,6 +138,7 @@ impl Engine {
             is_spinning: AtomicBool::new(false),
             has_sent: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            spin_share: config.spin_share,
             after_progress: config.hooks.after_progress,
             namespace: config.direct.then(Namespace::current).flatten(),
             changes,

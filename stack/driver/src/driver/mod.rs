@@ -88,7 +88,7 @@ pub mod thread_waker;
 mod wait;
 pub mod xrcd_lock;
 
-pub use config::{AfterProgress, EngineConfig, Hooks, OpenEngineError, limits_here};
+pub use config::{AfterProgress, EngineConfig, Hooks, OpenEngineError, SPIN_SHARE, limits_here};
 #[cfg(feature = "cm")]
 pub use connections::Connections;
 pub use engine::Engine;

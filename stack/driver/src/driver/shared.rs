@@ -57,6 +57,8 @@ pub(super) struct Shared {
     /// Whether a message was sent since the last poll.
     pub has_sent: AtomicBool,
     pub stop: AtomicBool,
+    /// See [`EngineConfig::spin_share`](super::EngineConfig::spin_share).
+    pub spin_share: u8,
     pub after_progress: Option<Arc<dyn AfterProgress>>,
     /// The namespace in which the engine was opened, if it takes part in the loopback path.
     pub namespace: Option<Namespace>,
@@ -101,14 +103,15 @@ impl Shared {
         self.flush_loopback();
     }
 
+    /// Returns the time of the last poll.
+    pub fn last_poll(&self) -> Time {
+        Time::from_ns(self.polled_at_ns.load(Ordering::Relaxed))
+    }
+
     /// Returns the time of the last poll, or the beginning of time if the polling thread is likely
     /// to sleep.
     pub fn polled_at(&self) -> Time {
-        if self.expects_poll.load(Ordering::Relaxed) {
-            Time::from_ns(self.polled_at_ns.load(Ordering::Relaxed))
-        } else {
-            Time::ZERO
-        }
+        if self.expects_poll.load(Ordering::Relaxed) { self.last_poll() } else { Time::ZERO }
     }
 
     /// Returns whether the hook has recorded something.

@@ -1,10 +1,12 @@
-//! The environment variables of captures, faults, ICMP errors and shared memory. Commands that move
-//! no packets of a device ignore them, because a shell or a CI job sets them for all its programs.
+//! The environment variables of captures, faults, ICMP errors, shared memory and spinning. Commands
+//! that move no packets of a device ignore them, because a shell or a CI job sets them for all its
+//! programs.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use urxe::{Device, DeviceBuilder, FaultError, FaultSpec, Tap};
+use urxe_stack::driver::SPIN_SHARE;
 use urxe_stack::sys::environment::value;
 
 /// The file that records all packets; `%p` in the name stands for the process number.
@@ -16,6 +18,9 @@ const FAULTS: &str = "URXE_FAULTS";
 
 /// `off`: packets to other processes of this user on this host go over sockets.
 const SHARED_MEMORY: &str = "URXE_SHM";
+
+/// The most time that background threads look for requests, in percent of one processor.
+const SPIN: &str = "URXE_SPIN";
 
 /// `off`: sockets take no ICMP errors of sent packets.
 const ICMP_ERRORS: &str = "URXE_ICMP_ERRORS";
@@ -80,10 +85,25 @@ fn switch(variable: &'static str, usual: bool) -> Result<bool, VariableError> {
     }
 }
 
+/// Returns the most time that background threads look for requests, in percent of one processor.
+///
+/// # Errors
+/// [`VariableError::Value`].
+pub fn spin_share() -> Result<u8, VariableError> {
+    let Some(given) = value(SPIN) else { return Ok(SPIN_SHARE) };
+    let given = given.to_string_lossy();
+    let wrong = || {
+        let error = format!("{given:?} is no share: give a whole number of percent, from 0 to 100");
+        VariableError::Value { variable: SPIN, error }
+    };
+    given.parse().ok().filter(|percent| *percent <= 100).ok_or_else(wrong)
+}
+
 fn without_capture() -> Result<DeviceBuilder, VariableError> {
     let builder = Device::builder()
         .icmp_errors(switch(ICMP_ERRORS, true)?)
-        .shared_memory(switch(SHARED_MEMORY, true)?);
+        .shared_memory(switch(SHARED_MEMORY, true)?)
+        .spin_share(spin_share()?);
     let Some(given) = value(FAULTS) else { return Ok(builder) };
     let faults: Result<FaultSpec, _> = given.to_string_lossy().parse();
     let wrong =

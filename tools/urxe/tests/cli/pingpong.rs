@@ -428,6 +428,7 @@ fn captures_and_faults_of_the_environment_are_used() {
     for (variable, value, expected) in [
         ("URXE_FAULTS", "los=1%", "URXE_FAULTS: "),
         ("URXE_CAPTURE_HEADERS", "yes", "URXE_CAPTURE_HEADERS: the allowed values are on and off"),
+        ("URXE_SPIN", "101", "URXE_SPIN: \"101\" is no share: give a whole number of percent"),
     ] {
         let text = urxe(&words(2)).env(variable, value).finish().fails(1);
         assert!(text.contains(expected), "{text}");

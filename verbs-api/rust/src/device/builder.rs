@@ -267,6 +267,20 @@ impl DeviceBuilder {
         self
     }
 
+    /// Sets the most time that the background thread looks for the next request instead of
+    /// sleeping, in percent of one processor. The default is 20; 0 turns it off, and values above
+    /// 100 mean 100.
+    ///
+    /// A process whose program neither polls nor waits answers READs, WRITEs and atomics by that
+    /// thread. While requests arrive less than 100 µs after each other, the thread looks for the
+    /// next one, because a sleep and a wake-up take longer. It sleeps as before if other threads
+    /// want its processor, or if the process may use one processor only.
+    #[must_use]
+    pub fn spin_share(mut self, percent: u8) -> Self {
+        self.config.spin_share = percent;
+        self
+    }
+
     /// Sets whether the device copies registered memory by system calls, which takes about 1.4 µs
     /// more for each copy.
     ///

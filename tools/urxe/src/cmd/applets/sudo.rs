@@ -57,7 +57,7 @@ const LONG_SPECIAL: [&str; 9] = [
 const SYSTEM: [&str; 6] =
     ["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 /// The variables of urxe that go to the program. `urxe run` sets the others.
-const KEPT: [&str; 14] = [
+const KEPT: [&str; 15] = [
     "URXE_DEVICES",
     "URXE_LOG",
     "URXE_CAPTURE",
@@ -65,6 +65,7 @@ const KEPT: [&str; 14] = [
     "URXE_FAULTS",
     "URXE_DIRECT",
     "URXE_SHM",
+    "URXE_SPIN",
     "URXE_ECN",
     "URXE_PORT_CHECK",
     "URXE_STRICT",

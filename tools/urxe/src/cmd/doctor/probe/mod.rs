@@ -121,6 +121,7 @@ pub fn run() -> Vec<Probe> {
             sharing::multicast(),
             transport::interface_changes(),
             transport::background_threads(),
+            transport::spinning(),
             transport::send_queues(),
             processes::watcher(),
             programs::under_run(),

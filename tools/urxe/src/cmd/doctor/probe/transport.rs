@@ -248,6 +248,23 @@ pub(super) fn background_threads() -> Probe {
     }
 }
 
+/// Returns whether background threads look for requests instead of sleeping.
+pub(super) fn spinning() -> Probe {
+    const NAME: Name = Name("READs of idle processes (URXE_SPIN)");
+    const WITHOUT: &str = "a background thread sleeps and wakes up for each request";
+    match (crate::traffic::variables::spin_share(), affinity::processors()) {
+        (Err(error), _) => NAME.fails(error.to_string(), "C programs find no device"),
+        (Ok(0), _) => NAME.works("URXE_SPIN=0", WITHOUT),
+        (Ok(_), None | Some(0 | 1)) => {
+            NAME.limited("the process may use one processor only", WITHOUT)
+        }
+        (Ok(share), Some(_)) => NAME.works(
+            format!("at most {share} % of one processor looks for the next request"),
+            "requests close to each other need no wake-up",
+        ),
+    }
+}
+
 /// Returns when the entries of send queues are free again. Informs; there is nothing to fail unless
 /// the variable is wrong.
 pub(super) fn send_queues() -> Probe {

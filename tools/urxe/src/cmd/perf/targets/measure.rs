@@ -54,7 +54,7 @@ type Checks = Result<Vec<Check>, PerfError>;
 type Plan = (&'static str, fn(&Bench) -> Checks);
 
 /// The rows.
-static ROWS: [Plan; 18] = [
+static ROWS: [Plan; 20] = [
     ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
         bench.streams(
             &[Operation::Write, Operation::Send],
@@ -74,6 +74,7 @@ static ROWS: [Plan; 18] = [
     ("64 B WRITE one by one, depth 128", Bench::one_by_one),
     ("64 B latency, polling", |bench| bench.polling_latency(&SOCKETS, 1.3)),
     ("64 B latency, events", Bench::event_latency),
+    ("64 B READ and atomics, target without polling", |bench| bench.idle_targets(&SOCKETS)),
     ("208 KiB receive buffers", Bench::small_buffers),
     ("10^6 messages over 208 KiB", Bench::many_messages),
     ("1 % random loss", Bench::loss),
@@ -82,6 +83,9 @@ static ROWS: [Plan; 18] = [
     ("both processes on one address", Bench::one_address),
     ("shared memory: WRITE and SEND of 4 KiB, 64 KiB and 1 MiB", Bench::memory_streams),
     ("shared memory: 64 B latency, polling", |bench| bench.polling_latency(&MEMORY, 0.25)),
+    ("shared memory: 64 B READ and atomics, target without polling", |bench| {
+        bench.idle_targets(&MEMORY)
+    }),
     ("shared memory: 64 B WRITE one by one", |bench| bench.memory_against_sockets(1, 2.0)),
     ("shared memory: 64 B WRITE, lists of 32", Bench::memory_lists),
 ];
@@ -304,6 +308,25 @@ impl Bench {
             Check::ratio("SEND p50", p50, "µs", ("blocking half round trip", *floor), AtMost(1.3))
         };
         Ok(figures.iter().map(check).collect())
+    }
+
+    /// Compares the latency of operations to a target that does not poll with that to one that
+    /// polls.
+    fn idle_targets(&self, options: &DeviceOptions) -> Checks {
+        let operations = [Operation::Read, Operation::FetchAdd, Operation::CmpSwap];
+        let pair = |operation: Operation| {
+            let idle = Case::latency(operation, 64, MTU, self.limit());
+            [idle, Case { target_polls: true, ..idle }]
+        };
+        let cases: Vec<_> = operations.iter().copied().flat_map(pair).collect();
+        let comparison = self.compare(options, &cases, &[])?;
+        let check = |(nr, operation): (usize, &Operation)| {
+            let p50 = |nr: usize| comparison.outcomes[nr].median.usec.unwrap_or_default().p50;
+            let against = ("target that polls", p50(2 * nr + 1));
+            let name = format!("{operation} p50");
+            Check::ratio(&name, p50(2 * nr), "µs", against, AtMost(1.5))
+        };
+        Ok(operations.iter().enumerate().map(check).collect())
     }
 
     /// Compares the bandwidth of a case on the second pair of devices with the first.
