@@ -1,14 +1,15 @@
-//! Instructions a message, counted by valgrind and held against the figures that are kept in
-//! `budget.txt`: fails when one has grown by more than a twentieth. `cargo xtask budget`, and
-//! `cargo xtask budget keep` to keep what was counted.
+//! Counts the instructions of a message with valgrind, and compares them with the stored counts of
+//! `budget.txt`. The bench fails if a count grew by more than a twentieth.
 //!
-//! Unlike a time a count is the same on a busy machine, so it tells of a loss before a measurement
-//! would. It moves with the compiler and the C library (the copies), which is a reason to keep new
-//! figures and to say so.
+//! - `cargo xtask budget` compares.
+//! - `cargo xtask budget keep` stores the new counts.
 //!
-//! Each kind of work is done so many times and twice as many times, in a process of its own under
-//! `cachegrind`; what the second run has more is what the messages cost, both ends together,
-//! whatever was made before.
+//! A count is the same on a busy machine, where a time is not. It depends on the compiler and on
+//! the C library, which copies the payload. A commit that stores other counts gives the reason.
+//!
+//! Each kind of work runs in two processes under `cachegrind`, the second time with twice as many
+//! batches. The difference is the cost of the messages. It contains both ends and the wire between
+//! them, and not the setup.
 
 mod pair;
 
@@ -24,49 +25,53 @@ const BATCH: usize = 50;
 const ROUNDS: usize = 60;
 /// Queue pairs that take turns.
 const MANY: usize = 1000;
-/// Of all messages together fits the buffers.
+/// Bytes from one message of a batch to the next. The buffers have room for a whole batch.
 const PLACE: u64 = 4096;
 
+/// The file with the stored counts.
 const FIGURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/budget.txt");
-/// What a figure may grow by without a word.
+/// The part by which a count may grow.
 const TOLERANCE: f64 = 0.05;
 
-/// What is counted: its name, how it is explained, and what does one batch of it.
+/// A kind of work.
 struct Work {
     name: &'static str,
-    says: &'static str,
+    description: &'static str,
+    /// Runs one batch. The arguments are the pair, its additional queue pairs, and the number of
+    /// the batch.
     batch: fn(&mut Pair, &[QpHandle], usize),
+    /// The number of additional queue pairs.
     qps: usize,
 }
 
 const WORKS: [Work; 5] = [
     Work {
         name: "write-64",
-        says: "a WRITE of 64 B among others, one queue pair",
+        description: "a WRITE of 64 B among others, one queue pair",
         batch: |pair, qps, _| writes(pair, |_| qps[0], 64),
         qps: 1,
     },
     Work {
         name: "write-4096",
-        says: "a packet of 4 KiB, WRITEs of one queue pair",
+        description: "a packet of 4 KiB, WRITEs of one queue pair",
         batch: |pair, qps, _| writes(pair, |_| qps[0], 4096),
         qps: 1,
     },
     Work {
         name: "send-64",
-        says: "a SEND of 64 B that goes alone, its acknowledgement and its receive",
+        description: "a SEND of 64 B that goes alone, its acknowledgement and its receive",
         batch: |pair, _, _| (0..BATCH).for_each(|_| pair.send(64)),
         qps: 0,
     },
     Work {
         name: "read-4096",
-        says: "a READ of 4 KiB that goes alone",
+        description: "a READ of 4 KiB that goes alone",
         batch: |pair, _, _| (0..BATCH).for_each(|_| pair.read(4096)),
         qps: 0,
     },
     Work {
         name: "write-64-many",
-        says: "a WRITE of 64 B, each of another of 1000 queue pairs",
+        description: "a WRITE of 64 B, each of another of 1000 queue pairs",
         batch: |pair, qps, round| writes(pair, |message| qps[(round * BATCH + message) % MANY], 64),
         qps: MANY,
     },
@@ -85,7 +90,10 @@ fn do_work(work: &Work, rounds: usize) {
     (0..rounds).for_each(|round| (work.batch)(&mut pair, &qps, round));
 }
 
-/// Instructions of a run of so many rounds. `Err`: what valgrind said instead.
+/// Returns the instructions of a process that runs `rounds` batches.
+///
+/// # Errors
+/// The output of valgrind, if it has no count.
 fn count(work: &Work, rounds: usize) -> Result<u64, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
@@ -94,20 +102,20 @@ fn count(work: &Work, rounds: usize) -> Result<u64, String> {
         .args([work.name, &rounds.to_string()])
         .output()
         .map_err(|error| format!("valgrind: {error}; install the package valgrind"))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
     let refs =
-        said.lines().find_map(|line| line.split_once("I refs:").or(line.split_once("I   refs:")));
+        report.lines().find_map(|line| line.split_once("I refs:").or(line.split_once("I   refs:")));
     let count = refs.and_then(|(_, number)| number.trim().replace(',', "").parse().ok());
-    count.filter(|_| output.status.success()).ok_or(said)
+    count.filter(|_| output.status.success()).ok_or(report)
 }
 
-/// Instructions a message.
+/// Returns the instructions for each message.
 fn cost(work: &Work) -> Result<f64, String> {
     let (fewer, more) = (count(work, ROUNDS)?, count(work, 2 * ROUNDS)?);
     Ok((more - fewer) as f64 / (ROUNDS * BATCH) as f64)
 }
 
-/// The figure that is kept for `name`.
+/// Returns the stored count of `name`.
 fn kept(figures: &str, name: &str) -> Option<f64> {
     let mut fields = figures.lines().filter_map(|line| line.split_once(' '));
     fields.find(|(of, _)| *of == name).and_then(|(_, figure)| figure.trim().parse().ok())
@@ -129,7 +137,7 @@ fn compare(keep: bool) -> Result<bool, String> {
             "{:<14} {cost:>7.0} instructions, kept {kept:>7.0} ({:+.1} %) {verdict}: {}",
             work.name,
             growth * 100.0,
-            work.says
+            work.description
         );
         holds &= growth <= TOLERANCE;
     }
