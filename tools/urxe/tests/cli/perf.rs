@@ -162,7 +162,7 @@ fn every_target_has_a_row() {
     assert!(matches!(run.code, Some(0 | 1)), "{run:?}");
     let verdict: Value = serde_json::from_str(&run.stdout).expect("JSON");
     let rows = verdict["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 20);
+    assert_eq!(rows.len(), 21);
     for row in rows {
         let checks = row["checks"].as_array().unwrap();
         assert!(row["trouble"].is_null() && !checks.is_empty(), "{row}");

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use super::floor::Floor;
+use super::floor::{Floor, Place};
 #[cfg(doc)]
 use super::statistics::Sample;
 
@@ -69,6 +69,9 @@ pub struct Sockets {
     pub udp: SocketAddr,
     /// The address that accepts the TCP stream.
     pub tcp: Option<SocketAddr>,
+    /// The memory of a ring, which only processes of one host can share.
+    #[serde(default)]
+    pub ring: Option<Place>,
 }
 
 /// The commands of the measuring end.

@@ -7,6 +7,7 @@
 //! | stream, one a call | the same with one datagram for each system call |
 //! | ping-pong | round trips, spinning or blocking; no CRC, no copy |
 //! | TCP | one stream of 128 KiB writes and reads, as in `iperf3` |
+//! | ring | records in shared memory, in one direction; a copy on both sides, no CRC |
 //!
 //! Each end of a ping-pong is bound to its own processor ([`cpu_affinity`](super::cpu_affinity)).
 //!
@@ -16,6 +17,7 @@
 //! same amount of memory.
 
 mod pingpong;
+mod ring;
 mod socket;
 mod stream;
 mod tcp;
@@ -31,6 +33,7 @@ use super::protocol::Sockets;
 use super::statistics::Sample;
 use crate::traffic::error::unexpected;
 
+pub use ring::Place;
 pub use socket::Socket;
 
 /// The largest run in bytes, as the stack sends with one call.
@@ -55,6 +58,8 @@ pub enum Kind {
     },
     /// A TCP stream.
     Tcp,
+    /// A ring in shared memory.
+    Ring,
 }
 
 /// A floor.
@@ -93,6 +98,7 @@ impl Floor {
             // The same for all sizes, so that it is measured once.
             Kind::Tcp => Self { size: 0, payload: 0, overhead: 0, working_set: 0, ..floor },
             Kind::Stream { .. } | Kind::Single => Self { size: 0, ..floor },
+            Kind::Ring => floor,
             Kind::PingPong { .. } => {
                 let most = floor.run_len() * payload;
                 Self { size: case.size.min(most), working_set: 0, ..floor }
@@ -129,6 +135,11 @@ impl Floor {
         (RUN_MAX / self.datagram().max(1)).clamp(1, SEGMENTS_MAX)
     }
 
+    /// Returns the bytes of a record of a ring: a message, or the payload of the longest run.
+    pub fn record(&self) -> usize {
+        self.size.clamp(1, self.run_len() * self.payload.max(1))
+    }
+
     /// Returns how long a round is.
     pub const fn round(&self) -> Duration {
         Duration::from_micros(self.micros)
@@ -150,15 +161,17 @@ impl Floor {
                 format!("blocking half round trip, {} B", self.size)
             }
             Kind::Tcp => "TCP stream".to_owned(),
+            Kind::Ring => format!("bare ring, {} B", self.record()),
         }
     }
 }
 
-/// One end of a floor.
+/// One end of a floor. The end that accepts makes the memory of a ring.
 pub struct FloorEnd {
     floor: Floor,
     socket: Socket,
     tcp: tcp::End,
+    ring: ring::End,
     peer: Option<SocketAddr>,
     buffers: stream::Buffers,
 }
@@ -175,7 +188,12 @@ impl FloorEnd {
         } else {
             tcp::End::default()
         };
-        Ok(Self { floor, socket, tcp, peer: None, buffers: stream::Buffers::new(&floor) })
+        let ring = if floor.kind == Kind::Ring && accepts {
+            ring::End::create(&floor)?
+        } else {
+            ring::End::default()
+        };
+        Ok(Self { floor, socket, tcp, ring, peer: None, buffers: stream::Buffers::new(&floor) })
     }
 
     /// Returns the addresses that the other end needs.
@@ -183,7 +201,8 @@ impl FloorEnd {
     /// # Errors
     /// [`PerfError::Floor`].
     pub fn sockets(&self) -> Result<Sockets, PerfError> {
-        Ok(Sockets { udp: self.socket.address()?, tcp: self.tcp.address() })
+        let (udp, tcp) = (self.socket.address()?, self.tcp.address());
+        Ok(Sockets { udp, tcp, ring: self.ring.place() })
     }
 
     /// Sets the addresses of the other end.
@@ -192,6 +211,9 @@ impl FloorEnd {
     /// [`PerfError::Floor`].
     pub fn connect(&mut self, peer: &Sockets) -> Result<(), PerfError> {
         self.peer = Some(peer.udp);
+        if let Some(place) = peer.ring {
+            return self.ring.open(&self.floor, place);
+        }
         match peer.tcp {
             Some(address) => self.tcp.connect(address),
             None if self.floor.kind == Kind::Tcp => self.tcp.accept(),
@@ -230,6 +252,7 @@ impl FloorEnd {
                 Ok((pingpong::measure(&self.socket, peer, &self.floor)?, Sample::default()))
             }
             Kind::Tcp => Ok((self.tcp.send(round)?, Sample::default())),
+            Kind::Ring => Ok((self.ring.send(&self.floor, round)?, Sample::default())),
         }
     }
 
@@ -246,6 +269,7 @@ impl FloorEnd {
                 Ok((Sample::default(), Sample::default()))
             }
             Kind::Tcp => Ok((Sample::default(), self.tcp.receive(is_over)?)),
+            Kind::Ring => Ok((Sample::default(), self.ring.receive(&self.floor, is_over)?)),
         }
     }
 }

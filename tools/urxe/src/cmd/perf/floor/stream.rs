@@ -74,7 +74,8 @@ impl Buffers {
     }
 }
 
-fn next(at: usize, step: usize, len: usize) -> usize {
+/// Returns the position behind `at` of the next `step` bytes in a working set of `len` bytes.
+pub(super) fn next(at: usize, step: usize, len: usize) -> usize {
     if at + 2 * step <= len { at + step } else { 0 }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::row::Bound::{self, AtLeast, AtMost};
 use super::row::{Check, Row};
 use crate::cmd::perf::PerfError;
-use crate::cmd::perf::case::{Case, Limit, Metric};
+use crate::cmd::perf::case::{Case, Limit, Metric, WORKING_SET};
 use crate::cmd::perf::floor::{Floor, Kind};
 use crate::cmd::perf::protocol::DeviceOptions;
 use crate::cmd::perf::report::Floors;
@@ -28,6 +28,8 @@ const MANY_SIZE: usize = 4096;
 const RESIDENT_MAX: u64 = 64 << 20;
 /// Lost packets per million on the lossy link.
 const LOSS_PER_MILLION: u32 = 10_000;
+/// Bytes of a working set that no cache near a processor holds.
+const COLD: usize = 64 << 20;
 /// The number of queue pairs that is compared with one.
 const MANY_QPS: u32 = 64;
 const STREAM: Kind = Kind::Stream { both: false };
@@ -54,7 +56,7 @@ type Checks = Result<Vec<Check>, PerfError>;
 type Plan = (&'static str, fn(&Bench) -> Checks);
 
 /// The rows.
-static ROWS: [Plan; 20] = [
+static ROWS: [Plan; 21] = [
     ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
         bench.streams(
             &[Operation::Write, Operation::Send],
@@ -82,6 +84,7 @@ static ROWS: [Plan; 20] = [
     ("memory of a 1 MiB stream", Bench::memory),
     ("both processes on one address", Bench::one_address),
     ("shared memory: WRITE and SEND of 4 KiB, 64 KiB and 1 MiB", Bench::memory_streams),
+    ("shared memory beside a bare ring: 4 KiB, 64 KiB and 1 MiB, warm and cold", Bench::rings),
     ("shared memory: 64 B latency, polling", |bench| bench.polling_latency(&MEMORY, 0.25)),
     ("shared memory: 64 B READ and atomics, target without polling", |bench| {
         bench.idle_targets(&MEMORY)
@@ -248,6 +251,28 @@ impl Bench {
         let mut checks = Vec::new();
         for size in [4 << 10, 64 << 10, 1 << 20] {
             checks.extend(self.streams_of(&MEMORY, &operations, size, MTU, &[(Kind::Tcp, 2.0)])?);
+        }
+        Ok(checks)
+    }
+
+    /// Compares streams in shared memory with a bare ring, with a working set that the processor's
+    /// cache holds and with a larger one.
+    fn rings(&self) -> Checks {
+        let mut checks = Vec::new();
+        for (name, working_set) in [("warm", WORKING_SET), ("cold", COLD)] {
+            for size in [4 << 10, 64 << 10, 1 << 20] {
+                let cases = [Operation::Write, Operation::Send].map(|operation| Case {
+                    working_set,
+                    ..Case::bandwidth(operation, size, MTU, self.limit())
+                });
+                let comparison = self.compare(&MEMORY, &cases, &[Kind::Ring])?;
+                for (nr, case) in cases.iter().enumerate() {
+                    let (figure, floor) = comparison.against(nr, Kind::Ring);
+                    let name = format!("{} {name}", case.operation);
+                    let against = (&*Floor::under(case, Kind::Ring, self.round).name(), floor.gbps);
+                    checks.push(Check::ratio(&name, figure.gbps, "Gb/s", against, AtLeast(0.6)));
+                }
+            }
         }
         Ok(checks)
     }
