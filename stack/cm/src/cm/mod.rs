@@ -350,19 +350,22 @@ impl ConnectionManager {
     /// event.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.connection_count() == 0
-            && self.by_remote_id.is_empty()
-            && self.by_remote_qp.is_empty()
-            && self.by_request.is_empty()
-            && self.peers.is_empty()
-            && self.timers.is_empty()
-            && self.request_windows.is_idle()
-            && self.by_id.is_empty()
-            && self.half_open.len() == 0
-            && self.timewait.len() == 0
-            && self.listeners.values().all(|listener| listener.pending == 0)
-            && self.transmits.is_empty()
-            && self.events.is_empty()
+        let counts = [
+            self.connection_count(),
+            self.by_remote_id.len(),
+            self.by_remote_qp.len(),
+            self.by_request.len(),
+            self.peers.len(),
+            self.timers.len(),
+            self.request_windows.queued(),
+            self.by_id.len(),
+            self.half_open.len(),
+            self.timewait.len(),
+            self.listeners.values().map(|listener| listener.pending).sum(),
+            self.transmits.len(),
+            self.events.len(),
+        ];
+        counts.iter().all(|count| *count == 0)
     }
 
     /// Returns the counters.
@@ -531,10 +534,10 @@ impl ConnectionManager {
     fn send_queued(&mut self, now: Time, peer: Gid) {
         while let Some((id, send_state)) = self.request_windows.pop_ready(peer) {
             let waits = |connection: &&mut Box<Connection>| {
-                connection.id == id
-                    && connection.pending_request.as_ref().is_some_and(|pending_request| {
-                        pending_request.send_state == SendState::Queued
-                    })
+                connection
+                    .pending_request
+                    .as_ref()
+                    .is_some_and(|pending_request| pending_request.send_state == SendState::Queued)
             };
             let index = self.by_id.get(&id).copied();
             let connection =

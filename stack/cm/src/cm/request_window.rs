@@ -44,6 +44,7 @@ struct PeerWindow {
     epoch: u64,
     in_flight: usize,
     queued: VecDeque<CommId>,
+    /// The time of the last reply, or of the begin of the epoch.
     last_reply_at: Time,
 }
 
@@ -68,11 +69,8 @@ impl RequestWindows {
         let new =
             || PeerWindow { epoch, in_flight: 0, queued: VecDeque::new(), last_reply_at: now };
         let window = self.by_peer.entry(peer).or_insert_with(new);
-        if window.in_flight >= WINDOW
-            && window.queued.is_empty()
-            && now >= window.last_reply_at.plus_ns(STALL_NS)
-        {
-            (window.epoch, window.in_flight) = (epoch, 0);
+        if window.queued.is_empty() && now >= window.last_reply_at.plus_ns(STALL_NS) {
+            (window.epoch, window.in_flight, window.last_reply_at) = (epoch, 0, now);
         }
         if window.in_flight < WINDOW && window.queued.is_empty() {
             window.in_flight += 1;
@@ -134,9 +132,9 @@ impl RequestWindows {
         None
     }
 
-    /// Returns whether no request is queued.
-    pub fn is_idle(&self) -> bool {
-        self.by_peer.values().all(|window| window.queued.is_empty())
+    /// Returns the number of queued requests.
+    pub fn queued(&self) -> usize {
+        self.by_peer.values().map(|window| window.queued.len()).sum()
     }
 }
 
@@ -164,7 +162,7 @@ mod tests {
         let send_states = register_many(&mut request_windows, Time::ZERO, 300);
         let in_flight: Vec<SendState> =
             send_states.into_iter().filter(|send_state| *send_state != SendState::Queued).collect();
-        assert_eq!(in_flight.len(), WINDOW);
+        assert_eq!((in_flight.len(), request_windows.queued()), (WINDOW, 300 - WINDOW));
         assert_eq!(pop_all(&mut request_windows), 0);
         in_flight[..5]
             .iter()
@@ -207,7 +205,7 @@ mod tests {
             (request_windows.stalled_peer(at), pop_all(&mut request_windows)),
             (Some(PEER), at_once - 2 * WINDOW - 1)
         );
-        assert!(request_windows.is_idle());
+        assert_eq!(request_windows.queued(), 0);
         assert_eq!(request_windows.stalled_peer(at.plus_ns(STALL_NS)), None);
         assert_eq!(request_windows.next_check(), None);
         // After a long time, requests without a reply do not limit new requests.
@@ -217,5 +215,34 @@ mod tests {
                 .iter()
                 .all(|send_state| *send_state != SendState::Queued)
         );
+    }
+
+    #[test]
+    fn a_peer_without_replies_receives_no_more_than_a_window_at_once() {
+        let sent = |states: &[SendState]| {
+            states.iter().filter(|state| **state != SendState::Queued).count()
+        };
+        for before in [10, WINDOW] {
+            let mut request_windows = RequestWindows::default();
+            let first = register_many(&mut request_windows, Time::ZERO, before as u32);
+            assert_eq!(sent(&first), before);
+            let later = Time::from_ns(STALL_NS);
+            let next = register_many(&mut request_windows, later, 3 * WINDOW as u32);
+            assert_eq!(sent(&next), WINDOW, "after {before}");
+            // A reply to one of the first requests makes no space.
+            request_windows.complete(later, PEER, first[0]);
+            assert_eq!(pop_all(&mut request_windows), 0);
+            request_windows.complete(later, PEER, next[0]);
+            assert_eq!(pop_all(&mut request_windows), 1);
+        }
+    }
+
+    #[test]
+    fn a_reply_makes_space_for_one_request() {
+        let mut request_windows = RequestWindows::default();
+        let full = register_many(&mut request_windows, Time::ZERO, WINDOW as u32);
+        request_windows.complete(Time::ZERO, PEER, full[0]);
+        let next = register_many(&mut request_windows, Time::ZERO, 2);
+        assert!(next[0] != SendState::Queued && next[1] == SendState::Queued, "{next:?}");
     }
 }
