@@ -152,10 +152,9 @@ impl ConnectionManager {
         max_cm_retries: u32,
     ) -> Result<CommId, CmError> {
         let agreed = Agreed::of(&Req { primary_traffic_class, ..Req::default() });
-        let transactions = self.ids.first_transaction();
+        let transaction = self.ids.first_transaction();
         let index = self.insert(Origin::Own, |id| Connection {
-            tid: ids::transaction(id, transactions),
-            transactions,
+            tid: ids::transaction(id, transaction),
             interval_ns,
             max_cm_retries,
             ..Connection::new(id, path, agreed)

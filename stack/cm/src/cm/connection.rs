@@ -129,8 +129,8 @@ pub(super) const MAX_SERVICE_TIMEOUT: u32 = 24;
 const MAX_TIMEWAIT: u8 = 22;
 
 /// Returns 4.096 µs · 2^n in nanoseconds (IBTA 12.7.34).
-pub(super) const fn exponent_ns(exponent: u32) -> u64 {
-    4_096 << (if exponent > 31 { 31 } else { exponent })
+pub(super) fn exponent_ns(exponent: u32) -> u64 {
+    4_096 << exponent.min(31)
 }
 
 /// Returns the response timeout that a peer chose, within the limits, in nanoseconds.
@@ -141,8 +141,8 @@ fn response_timeout_ns(chosen: Bits<5>) -> u64 {
 
 /// Returns the duration of TIMEWAIT for the ACK timeout that follows from a peer's acknowledgement
 /// delay, as an exponent.
-pub(super) const fn timewait_exponent(ack_timeout: u8) -> u8 {
-    if ack_timeout > MAX_TIMEWAIT { MAX_TIMEWAIT } else { ack_timeout }
+pub(super) fn timewait_exponent(ack_timeout: u8) -> u8 {
+    ack_timeout.min(MAX_TIMEWAIT)
 }
 
 /// Returns the exponent of the local ACK timeout, from the exponents of the device's

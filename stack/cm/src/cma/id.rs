@@ -112,7 +112,6 @@ pub(super) struct Id {
     pub first_psn: Psn,
     pub qpn: Qpn,
     pub qkey: QKey,
-    pub remote_ece: (u32, u32),
     pub groups: Vec<Membership>,
     /// Traffic class of the packets, from the options at the time of resolving the route, or the
     /// REQ.
@@ -154,7 +153,6 @@ impl Id {
             first_psn,
             qpn: Qpn::masked(0),
             qkey: PortSpace::UDP_QKEY,
-            remote_ece: (0, 0),
             groups: Vec::new(),
             traffic_class: 0,
             packet_life_time: PACKET_LIFE_TIME,

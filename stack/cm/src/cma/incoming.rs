@@ -74,9 +74,6 @@ impl Cma {
         match &mad.message {
             CmMessage::Rep(rep) => {
                 let ece = (rep.ece_vendor_id.0.value(), mad.attribute_modifier);
-                if let Some(known) = self.ids.get_mut(&id) {
-                    known.remote_ece = ece;
-                }
                 let param = EventParam::Conn(conn_event(rep));
                 let event_type = CmaEventType::ConnectResponse;
                 self.notify(CmaEvent { param, ece, ..CmaEvent::new(id, event_type) });
@@ -141,12 +138,7 @@ impl Cma {
                 );
                 let is_connection = !new.is_datagram();
                 let peer = new.remote;
-                let id = self.insert(Id {
-                    comm: Some(comm),
-                    remote_ece: ece,
-                    is_unanswered: true,
-                    ..new
-                });
+                let id = self.insert(Id { comm: Some(comm), is_unanswered: true, ..new });
                 if is_connection {
                     self.prepare_mra(now, key, comm);
                 }
