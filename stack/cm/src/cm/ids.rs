@@ -85,6 +85,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_id_in_use_is_not_given_again() {
+        let ids = || CommIds::new(1, SecretRng::stream(5, 0));
+        let used = ids().id(|_| false);
+        assert_ne!(ids().id(|id| id == used), used);
+    }
+
     /// Each free bit of an id equals that of the id before for half of all pairs.
     #[test]
     fn no_bit_of_an_id_follows_from_the_id_before() {

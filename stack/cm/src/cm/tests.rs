@@ -8,5 +8,6 @@ mod keep_alive;
 mod kernel;
 mod last_message;
 mod limits;
+mod messages;
 mod pair;
 mod verbs;

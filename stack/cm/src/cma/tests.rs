@@ -1,5 +1,6 @@
 //! Tests with two hosts and the network between them, in virtual time.
 
+mod attributes;
 mod bind;
 mod connection;
 mod datagrams;
@@ -7,4 +8,5 @@ mod faults;
 mod listing;
 mod options;
 mod private_data;
+mod requests;
 mod two_hosts;

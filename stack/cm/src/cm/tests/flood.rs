@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use urxe_wire::mad::{
-    Answered, ApStatus, Attribute, CmMessage, CommId, Drep, Dreq, Lap, Mad, Mra, PrivateData, Rej,
-    RejReason, Rep, Req, Rtu, TransactionId,
+    Answered, ApStatus, Attribute, Bits, CmMessage, CommId, Drep, Dreq, Lap, Mad, Mra, PrivateData,
+    Rej, RejReason, Rep, Req, Rtu, TransactionId,
 };
 use urxe_wire::{Gid, Qpn};
 
@@ -139,6 +139,29 @@ fn a_flood_of_requests_fills_only_the_backlog() {
     let (path, mad) = unknown_peer(10_001);
     cm.receive(Time::ZERO, path, &mad.to_bytes());
     assert_eq!((cm.connection_count(), cm.counters().dropped(CmDrop::BacklogFull)), (5, 9_995));
+}
+
+#[test]
+fn a_request_that_the_program_delays_still_fills_the_backlog() {
+    let mut cm = manager(1, 1);
+    cm.listen(SERVICE, None, 1).unwrap();
+    let [(path, first), (other, second)] = [1, 2].map(unknown_peer);
+    cm.receive(Time::ZERO, path, &first.to_bytes());
+    let id = cm.poll_event().unwrap().id;
+    cm.send_mra(Time::ZERO, id, Bits::masked(20), PrivateData::NONE).unwrap();
+    cm.receive(Time::ZERO, other, &second.to_bytes());
+    assert_eq!((cm.poll_event(), cm.counters().dropped(CmDrop::BacklogFull)), (None, 1));
+}
+
+#[test]
+fn a_released_connection_makes_space_for_another_one() {
+    let config = CmConfig { max_connections: 1, ..CmConfig::new(1, 1, urxe_wire::mad::Guid(1)) };
+    let mut cm = ConnectionManager::new(config);
+    for _ in 0..3 {
+        let id = cm.connect(Time::ZERO, route(0), request(3), 0, false).unwrap();
+        assert!(cm.connect(Time::ZERO, route(0), request(3), 0, false).is_err());
+        cm.destroy(Time::ZERO, id).unwrap();
+    }
 }
 
 #[test]
@@ -293,6 +316,7 @@ fn messages_of_unknown_connections_are_answered_only_if_the_peer_waits() {
         if let CmMessage::Req(req) = &mut mad.message {
             req.service_id = SERVICE;
         }
+        assert_eq!(cm.counters().received(attribute), 0);
         cm.receive(Time::ZERO, path(0), &mad.to_bytes());
         let answers: Vec<_> = transmits(&mut cm)
             .iter()
@@ -319,13 +343,13 @@ fn invalid_requests_are_rejected_with_their_reason() {
     let (from, good) = unknown_peer(1);
     let CmMessage::Req(good) = good.message else { panic!() };
     let elsewhere = Gid::from_ip([9, 9, 9, 9].into());
-    let bits = urxe_wire::mad::Bits::masked;
+    let bits = Bits::masked;
     let cases = [
         (Req { service_id: urxe_wire::mad::ServiceId(1), ..good }, RejReason::INVALID_SERVICE_ID),
         (Req { primary_remote_gid: elsewhere, ..good }, RejReason::INVALID_GID),
         (Req { primary_local_gid: elsewhere, ..good }, RejReason::INVALID_GID),
         (Req { path_mtu: bits(0), ..good }, RejReason::INVALID_MTU),
-        (Req { path_mtu: urxe_wire::mad::Bits::masked(6), ..good }, RejReason::INVALID_MTU),
+        (Req { path_mtu: bits(6), ..good }, RejReason::INVALID_MTU),
         (
             Req { transport_type: urxe_wire::mad::TransportType::Rd, ..good },
             RejReason::INVALID_TRANSPORT_TYPE,
