@@ -15,8 +15,18 @@ use crate::machine::need_program;
 use crate::run::{Runner, cargo, target_folder};
 
 /// The crates with mutants, each with its mutated files.
-const TARGETS: [(&str, &str); 2] =
-    [("urxe-wire", "wire/src/**/*.rs"), ("urxe-device", "stack/device/src/qp/**/*.rs")];
+const TARGETS: [(&str, &[&str]); 3] = [
+    ("urxe-wire", &["wire/src/**/*.rs"]),
+    ("urxe-device", &["stack/device/src/qp/**/*.rs"]),
+    (
+        "urxe-cm",
+        &[
+            "stack/cm/src/cm/**/*.rs",
+            "stack/cm/src/cma/attributes.rs",
+            "stack/cm/src/cma/incoming.rs",
+        ],
+    ),
+];
 /// The crate whose mutants the scenarios test as well.
 const WITH_SCENARIOS: &str = "urxe-device";
 /// The exit statuses of cargo-mutants if a mutant survived, and if only some made tests hang.
@@ -38,7 +48,10 @@ pub fn mutants(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let diff = base.map(|base| changes_since(base, &output)).transpose()?;
     for (package, files) in TARGETS {
         let mutants = || {
-            let mut command = cargo(["mutants", "--package", package, "--file", files]);
+            let mut command = cargo(["mutants", "--package", package]);
+            for file in files {
+                command.args(["--file", file]);
+            }
             if let Some(diff) = &diff {
                 command.arg("--in-diff").arg(diff);
             }
@@ -84,12 +97,14 @@ mod tests {
     #[test]
     fn the_crates_and_their_files_exist() {
         for (package, files) in TARGETS {
-            let folder = root().join(files.trim_end_matches("/**/*.rs"));
-            assert!(folder.is_dir(), "{files}");
-            let crate_folder = folder.ancestors().find(|path| path.join("Cargo.toml").exists());
-            let manifest = crate_folder.unwrap().join("Cargo.toml");
-            let name = format!("name = \"{package}\"");
-            assert!(fs::read_to_string(manifest).unwrap().contains(&name), "{package}");
+            for file in files {
+                let path = root().join(file.trim_end_matches("/**/*.rs"));
+                assert!(path.exists(), "{file}");
+                let crate_folder = path.ancestors().find(|path| path.join("Cargo.toml").exists());
+                let manifest = crate_folder.unwrap().join("Cargo.toml");
+                let name = format!("name = \"{package}\"");
+                assert!(fs::read_to_string(manifest).unwrap().contains(&name), "{package}");
+            }
         }
     }
 }
