@@ -26,7 +26,7 @@ use crate::run::Runner;
 pub type Task = fn(&[String], &mut Runner) -> Result<()>;
 
 /// All tasks, in the order of the help.
-const TASKS: [(&str, Task); 36] = [
+const TASKS: [(&str, Task); 37] = [
     ("fmt", lint::fmt),
     ("structure", lint::structure),
     ("clippy", lint::clippy),
@@ -54,6 +54,7 @@ const TASKS: [(&str, Task); 36] = [
     ("install", package::install),
     ("package", package::package),
     ("wheel", package::wheel),
+    ("chroots", package::chroots),
     ("ci", ci::ci),
     ("abi-fuzz", abi_fuzz::abi_fuzz),
     ("tsan", tsan::tsan),
@@ -106,6 +107,7 @@ Delivering:
   package [--built P] …   2 min  an archive and a .deb, each with another one for debuggers
   wheel [--check] …       2 min  a Python wheel; tests it with Debian's pyverbs and pytest
     --portable MACHINE           either for glibc 2.28, and for x86_64 or aarch64
+  chroots [CHECK…]       20 min  package, archive, wheel and cargo install in fresh Debians, as root
 
 Together:
   ci                     20 min  the tasks of CI; as root, installs their packages

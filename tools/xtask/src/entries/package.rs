@@ -23,7 +23,9 @@
 //! | `portable` | a build for an old glibc, for this machine or another one |
 //! | `copyright` | the licences of the project and of the crates that it contains |
 //! | `wheel` | a Python wheel with the same stripped files |
+//! | `chroots` | the test of all forms in fresh folders with a Debian |
 
+mod chroots;
 mod copyright;
 mod debian;
 mod elf;
@@ -44,6 +46,7 @@ use crate::run::{Runner, cargo, root, target_folder};
 use elf::{Elf, Machine};
 use tree::Split;
 
+pub use chroots::chroots;
 pub use wheel::wheel;
 
 /// The default prefix.

@@ -16,18 +16,8 @@ use crate::run::{Runner, root};
 /// Debian's Python, for which Debian's pyverbs is built. `python3` in `PATH` may be another one.
 const PYTHON: &str = "/usr/bin/python3";
 const PACKAGES: [&str; 4] = ["ibverbs-utils", "python3-pytest", "python3-pyverbs", "python3-venv"];
-/// Two programs exchange messages. The server listens when the client's connection succeeds.
-const PINGPONG: &str = "
-set -e
-urxe run -- ibv_rc_pingpong -g 1 -p 18590 & server=$!
-tries=0
-until urxe run -- ibv_rc_pingpong -g 1 -p 18590 localhost; do
-    tries=$((tries + 1))
-    [ $tries -lt 50 ] || { kill $server; exit 1; }
-    sleep 0.1
-done
-wait $server
-";
+/// Both sides of a ping-pong.
+const PINGPONG: &str = "tests/chroots/pingpong.sh";
 
 /// Installs the wheel below `place` and tests it.
 pub fn check(wheel: &Path, place: &Path, runner: &mut Runner) -> Result<()> {
@@ -36,7 +26,7 @@ pub fn check(wheel: &Path, place: &Path, runner: &mut Runner) -> Result<()> {
     runner.run(&mut fresh.program("python", &["-m", "pip", "check"]))?;
     runner.run(&mut fresh.program("urxe", &["--version"]))?;
     runner.run(&mut fresh.program("urxe", &["run", "--", "ibv_devinfo"]))?;
-    runner.run(Command::new("sh").args(["-c", PINGPONG]).env("PATH", fresh.path()))?;
+    runner.run(Command::new("sh").arg(root().join(PINGPONG)).env("PATH", fresh.path()))?;
     runner.run(&mut fresh.program("python", &["-m", "pip", "uninstall", "-y", "urxe"]))?;
     let mut find = Command::new("find");
     let left = find.arg(&fresh.folder).args(["-name", "*urxe*"]).output()?;
