@@ -398,7 +398,13 @@ fn ud_to_c(ud: &UdEvent, private_data: *const c_void, private_data_len: u8) -> r
     }
 }
 
+/// The largest error number of Linux (`MAX_ERRNO` of `include/linux/err.h`).
+const MAX_ERRNO: c_int = 4095;
+
 /// Returns the outcome of the call that an event reports.
+///
+/// A program may have written the event, with any status (`rdma_write_cm_event`). A status that is
+/// no error number becomes EINVAL.
 pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
     let what = "the call's outcome";
     match event.status {
@@ -406,7 +412,12 @@ pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
         _ if event.event == u32::from(CmaEventType::Rejected.number()) => {
             Err(VerbError::system(what, Errno::CONNREFUSED))
         }
-        status => Err(VerbError::system(what, Errno::from_raw_os_error(status.saturating_abs()))),
+        status => {
+            let number = status.saturating_abs();
+            let is_errno = (1..=MAX_ERRNO).contains(&number);
+            let errno = if is_errno { Errno::from_raw_os_error(number) } else { Errno::INVAL };
+            Err(VerbError::system(what, errno))
+        }
     }
 }
 

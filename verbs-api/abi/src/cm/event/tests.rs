@@ -98,3 +98,26 @@ fn leaving_a_group_waits_for_an_event_that_another_thread_has_taken() {
     let status = child.args(["--exact", &name]).env(DEVICES, OWN).status().unwrap();
     assert!(status.success(), "{status}");
 }
+
+#[test]
+fn a_status_that_is_no_error_number_becomes_einval() {
+    let outcome_of = |event_type: CmaEventType, status| {
+        // SAFETY: an event consists of integers and pointers, which may be null.
+        let mut event: rdma_cm_event = unsafe { zeroed() };
+        (event.event, event.status) = (event_type.number().into(), status);
+        outcome(&event).map_err(|error| error.errno())
+    };
+    let failed = CmaEventType::RouteError;
+    for (status, expected) in [
+        (0, Ok(())),
+        (-libc::ETIMEDOUT, Err(libc::ETIMEDOUT)),
+        (libc::ETIMEDOUT, Err(libc::ETIMEDOUT)),
+        (4095, Err(4095)),
+        (4096, Err(libc::EINVAL)),
+        (c_int::MAX, Err(libc::EINVAL)),
+        (c_int::MIN, Err(libc::EINVAL)),
+    ] {
+        assert_eq!(outcome_of(failed, status), expected, "{status}");
+    }
+    assert_eq!(outcome_of(CmaEventType::Rejected, 28), Err(libc::ECONNREFUSED));
+}
